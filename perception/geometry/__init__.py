@@ -1,0 +1,1 @@
+"""Boxes, resizing and cameras: pure functions of arrays."""

@@ -1,0 +1,1 @@
+"""Frame to Detections, without torch and without ROS."""

@@ -1,0 +1,37 @@
+"""Shipped models, each an .onnx file with a model card beside it."""
+
+import difflib
+from pathlib import Path
+
+from perception.errors import InputError
+
+ZOO = Path(__file__).resolve().parent
+
+
+def model_names() -> list[str]:
+    """Names of the shipped models, sorted."""
+    return sorted(path.stem for path in ZOO.glob("*.onnx"))
+
+
+def model_path(model: str | Path) -> Path:
+    """File of a shipped model's name, or the path itself.
+
+    Raises InputError for a name that is not shipped (listing those that are) or a missing file.
+    """
+    path = Path(model)
+    if path.is_file():
+        return path
+    name = str(model)
+    if path.suffix == "" and len(path.parts) == 1:
+        if name in model_names():
+            return ZOO / f"{name}.onnx"
+        names = model_names()
+        close = difflib.get_close_matches(name, names, n=1)
+        hint = f" (did you mean {close[0]!r}?)" if close else ""
+        raise InputError(
+            f"model {name!r} is neither a file nor a shipped model{hint}; "
+            f"shipped: {', '.join(names) or 'none'}"
+        )
+    if path.is_dir():
+        raise InputError(f"{model}: is a folder, expected an .onnx file")
+    raise InputError(f"{model}: no such model file")
