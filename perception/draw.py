@@ -73,7 +73,9 @@ def draw(
     for i in order:
         _draw_box(canvas, corners[i], int(detections.labels[i]), unit)
     for i in _moving(detections, unit) if velocities else []:
-        _draw_velocity(canvas, corners[i], detections.velocities[i], int(detections.labels[i]), unit)
+        _draw_velocity(
+            canvas, corners[i], detections.velocities[i], int(detections.labels[i]), unit
+        )
     for i in order:
         label = int(detections.labels[i])
         text = _label_text(
@@ -97,13 +99,20 @@ def draw_banner(image: np.ndarray, text: str) -> None:
     bottom = min(image.shape[0], height + baseline + 2 * pad)
     cv2.rectangle(image, (0, 0), (image.shape[1], bottom), _FAULT_BGR, cv2.FILLED)
     cv2.putText(
-        image, _plain(text), (pad, pad + height), _FONT, scale, (255, 255, 255), thickness, cv2.LINE_AA
+        image,
+        _plain(text),
+        (pad, pad + height),
+        _FONT,
+        scale,
+        (255, 255, 255),
+        thickness,
+        cv2.LINE_AA,
     )
 
 
 def _unit(image: np.ndarray) -> float:
     """Size of a drawing unit in pixels: 1 at 480 rows and growing with the picture."""
-    return max(0.7, min(image.shape[:2]) / 480.0)
+    return max(0.7, float(min(image.shape[:2])) / 480.0)
 
 
 def _corners(image: np.ndarray, boxes: np.ndarray) -> list[list[int]]:
@@ -124,7 +133,9 @@ def _moving(detections: Detections, unit: float) -> list[int]:
 def _draw_box(image: np.ndarray, corners: list[int], label: int, unit: float) -> None:
     x1, y1, x2, y2 = corners
     width = max(1, round(2 * unit))
-    cv2.rectangle(image, (x1, y1), (x2, y2), (0, 0, 0), width + 2)  # dark rim: seen on bright ground
+    cv2.rectangle(
+        image, (x1, y1), (x2, y2), (0, 0, 0), width + 2
+    )  # dark rim: seen on bright ground
     cv2.rectangle(image, (x1, y1), (x2, y2), class_color(label), width)
 
 
@@ -148,9 +159,7 @@ def _label_text(
     return f"{text} {score:.2f}" if with_score else text
 
 
-def _draw_label(
-    image: np.ndarray, corners: list[int], label: int, text: str, unit: float
-) -> None:
+def _draw_label(image: np.ndarray, corners: list[int], label: int, text: str, unit: float) -> None:
     scale, thickness = 0.45 * unit, max(1, round(unit))
     (width, height), baseline = cv2.getTextSize(text, _FONT, scale, thickness)
     pad = max(2, round(2 * unit))
