@@ -24,12 +24,14 @@ def as_three_channels(image: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
         raise InputError(f"picture is a {type(image).__name__}, expected a NumPy array")
     grey = image.ndim == 2 or (image.ndim == 3 and image.shape[2] == 1)
     colour = image.ndim == 3 and image.shape[2] in (3, 4)
-    if not (grey or colour) or image.dtype not in (np.uint8, np.uint16) or image.size == 0:
+    if not (grey or colour) or image.size == 0 or not (
+        image.dtype.kind == "u" and image.dtype.itemsize in (1, 2)
+    ):
         raise InputError(
             f"picture has shape {image.shape}, dtype {image.dtype}{_value_range(image)}; expected "
             "uint8 or uint16 of shape (H, W), (H, W, 3) or (H, W, 4)"
         )
-    if image.dtype == np.uint16:
+    if image.dtype.itemsize == 2:
         image = (image >> 8).astype(np.uint8)
     if grey:
         return cv2.cvtColor(np.ascontiguousarray(image), cv2.COLOR_GRAY2BGR)  # type: ignore[return-value]

@@ -1,9 +1,9 @@
 """Shipped models, each an .onnx file with a model card beside it."""
 
-import difflib
 from pathlib import Path
 
 from perception.errors import InputError
+from perception.labels import nearest
 
 ZOO = Path(__file__).resolve().parent
 
@@ -26,10 +26,8 @@ def model_path(model: str | Path) -> Path:
         if name in model_names():
             return ZOO / f"{name}.onnx"
         names = model_names()
-        close = difflib.get_close_matches(name, names, n=1)
-        hint = f" (did you mean {close[0]!r}?)" if close else ""
         raise InputError(
-            f"model {name!r} is neither a file nor a shipped model{hint}; "
+            f"model {name!r} is neither a file nor a shipped model{nearest(name, names)}; "
             f"shipped: {', '.join(names) or 'none'}"
         )
     if path.is_dir():

@@ -1,0 +1,210 @@
+"""`waysight detect`: pictures, a folder or a video to JSON and annotated pictures or video."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+from rich.console import Console
+from rich.progress import track
+
+from perception.contract import ModelContract
+from perception.detections import Detections
+from perception.draw import draw
+from perception.errors import InputError
+from perception.files import atomic_path, write_json
+from perception.runtime.detector import Detector
+from perception.runtime.preprocess import as_three_channels
+from perception.runtime.session import PROVIDERS
+from perception.sources import Source, SourceFrame, open_source
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument(
+        "sources", nargs="+", metavar="SOURCE", help="picture, folder of pictures, or video"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write COCO results here")
+    parser.add_argument(
+        "--annotate",
+        type=Path,
+        metavar="DIR",
+        help="write pictures (or, for a video, an .mp4) with boxes here",
+    )
+    add_model_arguments(parser)
+
+
+def add_model_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options that choose and set up a model; shared with `track`."""
+    parser.add_argument("--model", default="road-n", help="shipped model or .onnx file")
+    parser.add_argument("--contract", type=Path, help="YAML declaration for a foreign model")
+    parser.add_argument("--device", default="cpu", choices=list(PROVIDERS))
+    parser.add_argument(
+        "--allow-fallback", action="store_true", help="run on the CPU if the device is missing"
+    )
+    parser.add_argument("--threads", type=int, help="threads of the network (default: all cores)")
+    parser.add_argument("--score-threshold", type=float, help="default: the model's own")
+    parser.add_argument("--iou-threshold", type=float, help="default: the model's own")
+    parser.add_argument("--max-detections", type=int, help="default: the model's own")
+    parser.add_argument("--classes", nargs="+", metavar="NAME", help="report these classes only")
+
+
+def build_detector(args: argparse.Namespace) -> Detector:
+    """The detector that the options of add_model_arguments describe."""
+    if args.threads is not None and args.threads < 1:
+        raise InputError(f"--threads is {args.threads}, expected a whole number above 0")
+    return Detector(
+        args.model,
+        device=args.device,
+        allow_fallback=args.allow_fallback,
+        threads=args.threads,
+        contract=ModelContract.from_yaml(args.contract) if args.contract else None,
+        score_threshold=args.score_threshold,
+        iou_threshold=args.iou_threshold,
+        max_detections=args.max_detections,
+        classes=args.classes,
+    )
+
+
+def coco_results(name: str, detections: Detections, names: tuple[str, ...]) -> list[dict[str, Any]]:
+    """One picture's detections as COCO results with class names instead of numbers.
+
+    bbox is left, top, width, height in pixels of the original picture.
+    """
+    return [
+        {
+            "image_id": name,
+            "category": names[label],
+            "bbox": [round(float(value), 2) for value in box],
+            "score": round(float(score), 5),
+        }
+        for box, score, label in zip(
+            detections.xywh, detections.scores, detections.labels, strict=True
+        )
+    ]
+
+
+class Writer(Protocol):
+    """Takes annotated pictures one after the other."""
+
+    def __call__(self, name: str, image: npt.NDArray[np.uint8]) -> None:
+        """Write one uint8 BGR picture (H, W, 3)."""
+
+
+@contextmanager
+def picture_writer(folder: Path) -> Iterator[Writer]:
+    """Writes each picture into `folder` under its own name."""
+
+    def write(name: str, image: npt.NDArray[np.uint8]) -> None:
+        with atomic_path(folder / name) as temporary:
+            if not cv2.imwrite(str(temporary), image):
+                raise InputError(f"{folder / name}: this picture format cannot be written")
+
+    yield write
+
+
+@contextmanager
+def video_writer(path: Path, rate: float) -> Iterator[Writer]:
+    """Writes pictures of one size as a video; nothing is left behind when it fails."""
+    with atomic_path(path) as temporary, ExitStack() as stack:
+        writers: list[cv2.VideoWriter] = []
+
+        def write(name: str, image: npt.NDArray[np.uint8]) -> None:
+            if not writers:
+                size = (image.shape[1], image.shape[0])
+                code = cv2.VideoWriter.fourcc(*"mp4v")
+                writers.append(cv2.VideoWriter(str(temporary), code, rate, size))
+                stack.callback(writers[0].release)
+                if not writers[0].isOpened():
+                    raise InputError(f"{path}: this OpenCV cannot write MPEG-4 video")
+            writers[0].write(image)
+
+        yield write
+
+
+def check_names(sources: list[Source]) -> None:
+    """Refuse two pictures of one file name: one would overwrite the other's results."""
+    seen: dict[str, Path] = {}
+    for source in sources:
+        for path in source.paths:
+            if path.name in seen:
+                raise InputError(
+                    f"{path}: has the same file name as {seen[path.name]}; results and "
+                    "annotated pictures are named by file, run the two apart"
+                )
+            seen[path.name] = path
+
+
+def run(args: argparse.Namespace) -> int:
+    """Detect in every source; exit code 2 when something could not be read."""
+    sources = [open_source(path) for path in args.sources]
+    check_names(sources)
+    detector = build_detector(args)
+    results: list[dict[str, Any]] = []
+    problems: list[str] = []
+    frames = 0
+    for source in sources:
+        found, count = _detect_source(source, detector, args.annotate)
+        results += found
+        frames += count
+        problems += source.problems
+    if not frames:
+        raise InputError("; ".join(problems) or "no picture could be read")
+    if args.json:
+        write_json(args.json, results)
+    print(f"{len(results)} objects in {frames} pictures", end="")
+    print(f", results in {args.json}" if args.json else "", end="")
+    print(f", annotated in {args.annotate}" if args.annotate else "")
+    for problem in problems:
+        print(f"waysight: error: {problem}", file=sys.stderr)
+    return 2 if problems else 0
+
+
+def _detect_source(
+    source: Source, detector: Detector, annotate: Path | None
+) -> tuple[list[dict[str, Any]], int]:
+    results: list[dict[str, Any]] = []
+    count = 0
+    with ExitStack() as stack:
+        write = None
+        if annotate is not None:
+            write = stack.enter_context(
+                video_writer(annotate / f"{source.paths[0].stem}.mp4", source.rate)
+                if source.rate is not None
+                else picture_writer(annotate)
+            )
+        for item in _progress(source):
+            try:
+                detections = detector(item.frame)
+            except InputError as error:
+                source.problems.append(f"{item.name}: {error}")
+                continue
+            if not detections.valid:
+                source.problems.append(f"{item.name}: {detections.reason}")
+                continue
+            count += 1
+            results += coco_results(item.name, detections, detector.names)
+            if write is not None:
+                image = as_three_channels(item.frame.image)
+                write(item.name, draw(image, detections, detector.names))
+    return results, count
+
+
+def _progress(source: Source) -> Iterator[SourceFrame]:
+    console = Console(stderr=True)
+    return iter(
+        track(
+            source,
+            total=source.count,
+            description=source.paths[0].name if source.is_video else "pictures",
+            console=console,
+            disable=not console.is_terminal,
+        )
+    )

@@ -1,0 +1,163 @@
+"""Detector: from a model file to objects in a picture's own pixels."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from perception.contract import ModelContract
+from perception.errors import InputError
+from perception.frame import Frame
+from perception.runtime.detector import Detector
+from tests.onnx_models import bright_cell_detector, fixed_outputs
+
+
+@pytest.fixture
+def detector(tmp_path: Path) -> Detector:
+    return Detector(bright_cell_detector(tmp_path / "bright.onnx"))
+
+
+def picture_with_bright_cell(row: int, column: int) -> np.ndarray:
+    """A 640x480 picture; the network sees it as 64x48, so a cell is 160 pixels wide."""
+    image = np.zeros((480, 640, 3), np.uint8)
+    image[row * 160 : (row + 1) * 160, column * 160 : (column + 1) * 160] = 255
+    return image
+
+
+def test_a_bright_cell_is_found_in_original_pixels(detector: Detector) -> None:
+    found = detector(picture_with_bright_cell(1, 2))
+    assert len(found) == 1
+    assert np.allclose(found.boxes[0], [320, 160, 480, 320], atol=1)
+    assert found.scores[0] > 0.9
+    assert detector.names[found.labels[0]] == "bright"
+
+
+def test_a_dark_picture_gives_a_valid_empty_result(detector: Detector) -> None:
+    found = detector(np.zeros((480, 640, 3), np.uint8))
+    assert found.valid
+    assert found.boxes.shape == (0, 4)
+    assert found.labels.dtype == np.int64
+
+
+def test_a_batch_of_different_sizes_equals_single_pictures(detector: Detector) -> None:
+    pictures = [picture_with_bright_cell(0, 0), picture_with_bright_cell(2, 3)[:400, :500]]
+    batch = detector.detect_batch([Frame(p) for p in pictures])
+    for picture, found in zip(pictures, batch, strict=True):
+        alone = detector(picture)
+        assert np.allclose(found.boxes, alone.boxes)
+        assert np.allclose(found.scores, alone.scores, atol=1e-6)
+
+
+def test_thresholds_and_classes_are_validated_when_set(detector: Detector) -> None:
+    for name, value in (
+        ("score_threshold", 1.5),
+        ("score_threshold", float("nan")),
+        ("iou_threshold", -0.1),
+        ("iou_threshold", "high"),
+        ("max_detections", 0),
+        ("classes", ["brigt"]),
+    ):
+        with pytest.raises(InputError, match="brigt" if name == "classes" else name):
+            setattr(detector, name, value)
+    detector.classes = ["dark"]
+    assert len(detector(picture_with_bright_cell(1, 1))) == 0
+    detector.classes = None
+    assert len(detector(picture_with_bright_cell(1, 1))) == 1
+
+
+def test_too_large_a_batch_is_refused_with_the_limit(detector: Detector) -> None:
+    with pytest.raises(InputError, match="at most 16"):
+        detector.detect_batch([np.zeros((8, 8, 3), np.uint8)] * 17)
+
+
+def test_a_missing_device_is_an_error_that_names_provider_and_reason(tmp_path: Path) -> None:
+    model = bright_cell_detector(tmp_path / "m.onnx")  # C24
+    with pytest.raises(InputError, match=r"CUDAExecutionProvider.*not available"):
+        Detector(model, device="cuda")
+    with pytest.warns(RuntimeWarning, match="running on the CPU") as caught:
+        detector = Detector(model, device="cuda", allow_fallback=True)
+    assert len(caught) == 1
+    assert detector.provider == "CPUExecutionProvider"
+
+
+def test_class_names_of_any_script_travel_inside_the_file(tmp_path: Path) -> None:  # C23
+    names = ("pallet: EU, 'A'", "人")
+    model = bright_cell_detector(tmp_path / "m.onnx", names=names)
+    assert Detector(model).names == names
+
+
+def test_a_contract_that_does_not_fit_the_outputs_is_refused_at_load(tmp_path: Path) -> None:
+    contract = ModelContract(names=("a", "b", "c"), width=64, height=48)
+    outputs = {"boxes": np.zeros((1, 5, 4)), "scores": np.zeros((1, 5, 2))}
+    model = fixed_outputs(tmp_path / "m.onnx", contract, outputs)
+    with pytest.raises(InputError, match="2 classes, but its contract names 3"):
+        Detector(model)
+
+
+def test_a_foreign_file_needs_a_declaration(tmp_path: Path) -> None:
+    outputs = {"output0": np.zeros((1, 6, 5))}
+    model = fixed_outputs(tmp_path / "m.onnx", None, outputs)
+    with pytest.raises(InputError, match=r"m\.contract\.yaml"):
+        Detector(model)
+    (tmp_path / "m.contract.yaml").write_text(
+        "names: [a, b]\nwidth: 64\nheight: 48\nconvention: yolov8\n"
+    )
+    assert Detector(model).names == ("a", "b")
+
+
+@pytest.mark.parametrize("content", [b"", b"not a model", b"\x08\x07" * 50])
+def test_a_file_that_is_no_model_gives_one_sentence(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"m\.onnx: not an ONNX model"):
+        Detector(path)
+
+
+def test_an_unknown_model_name_lists_what_is_shipped() -> None:
+    with pytest.raises(InputError, match=r"'raod-n' is neither a file nor a shipped model"):
+        Detector("raod-n")
+
+
+@pytest.mark.parametrize(
+    ("file", "declaration"),
+    [
+        (
+            "yolox_nano.onnx",
+            {"width": 416, "height": 416, "color": "bgr", "std": (1, 1, 1),
+             "resize": "letterbox_topleft", "convention": "yolox"},
+        ),
+        (
+            "nanodet_m_320.onnx",
+            {"width": 320, "height": 320, "color": "bgr", "mean": (103.53, 116.28, 123.675),
+             "std": (57.375, 57.12, 58.395), "resize": "stretch", "convention": "nanodet"},
+        ),
+        (
+            "FastestDet.onnx",
+            {"width": 352, "height": 352, "color": "bgr", "resize": "stretch",
+             "convention": "fastestdet"},
+        ),
+    ],
+)  # fmt: skip
+def test_foreign_detectors_find_the_cars_of_a_real_road(
+    shared: Path, file: str, declaration: dict[str, object]
+) -> None:
+    import cv2
+    from onnxruntime import InferenceSession
+
+    path = shared / "peers" / file
+    input_name = InferenceSession(str(path)).get_inputs()[0].name
+    contract = ModelContract(
+        names=tuple(f"coco_{i}" for i in range(80)),
+        input_name=input_name,
+        score_threshold=0.35,
+        **declaration,  # type: ignore[arg-type]
+    )
+    detector = Detector(path, contract=contract)
+    capture = cv2.VideoCapture(str(shared / "fixtures/video/car-detection.mp4"))
+    cars = 0
+    for _ in range(100):
+        ok, image = capture.read()
+        assert ok
+        found = detector(image)
+        cars += int((found.labels == 2).sum())
+    assert cars > 30
