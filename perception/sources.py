@@ -70,8 +70,9 @@ class Source:
                 ok, image = capture.read()
                 if not ok:
                     break
+                picture = np.asarray(image, dtype=np.uint8)
                 stamp = round(index * NANOSECONDS / self.rate)
-                yield SourceFrame(Frame(image, stamp, "", index), f"{path.name}#{index:05d}")
+                yield SourceFrame(Frame(picture, stamp, "", index), f"{path.name}#{index:05d}")
                 index += 1
         finally:
             capture.release()

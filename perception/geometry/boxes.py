@@ -18,7 +18,8 @@ def box_area(boxes: npt.ArrayLike) -> Array:
     """float32 (N,) areas in square pixels; 0 for swapped corners."""
     corners = _boxes(boxes)
     sides = np.maximum(corners[:, 2:] - corners[:, :2], 0.0)
-    return sides[:, 0] * sides[:, 1]
+    area: Array = sides[:, 0] * sides[:, 1]
+    return area
 
 
 def intersection_matrix(first: npt.ArrayLike, second: npt.ArrayLike) -> Array:
@@ -26,14 +27,16 @@ def intersection_matrix(first: npt.ArrayLike, second: npt.ArrayLike) -> Array:
     a, b = _boxes(first), _boxes(second)
     width = np.minimum(a[:, None, 2], b[None, :, 2]) - np.maximum(a[:, None, 0], b[None, :, 0])
     height = np.minimum(a[:, None, 3], b[None, :, 3]) - np.maximum(a[:, None, 1], b[None, :, 1])
-    return np.maximum(width, 0.0) * np.maximum(height, 0.0)
+    shared: Array = np.maximum(width, 0.0) * np.maximum(height, 0.0)
+    return shared
 
 
 def iou_matrix(first: npt.ArrayLike, second: npt.ArrayLike) -> Array:
     """float32 (N, M) intersection over union; 0 where both boxes are empty."""
     shared = intersection_matrix(first, second)
     union = box_area(first)[:, None] + box_area(second)[None, :] - shared
-    return np.divide(shared, union, out=np.zeros_like(shared), where=union > 0)
+    ratio: Array = np.divide(shared, union, out=np.zeros_like(shared), where=union > 0)
+    return ratio
 
 
 def iof_matrix(first: npt.ArrayLike, second: npt.ArrayLike) -> Array:

@@ -45,9 +45,7 @@ class Resize:
         )
         if rule == "letterbox_topleft":
             return cls(source, target, inner, 0, 0)
-        return cls(
-            source, target, inner, (target[0] - inner[0]) // 2, (target[1] - inner[1]) // 2
-        )
+        return cls(source, target, inner, (target[0] - inner[0]) // 2, (target[1] - inner[1]) // 2)
 
     @property
     def scale(self) -> tuple[float, float]:

@@ -244,13 +244,10 @@ def _nanodet_plus(outputs: Outputs, contract: ModelContract, index: int) -> tupl
     _require(rows, next(iter(outputs)), (None, None, classes + 4 * DISTANCE_BINS))
     centres = np.concatenate([_centres(contract, s, 0.0) for s in contract.strides])
     stride = np.concatenate(
-        [
-            np.full(int(np.prod(_grid_shape(contract, s))), s, np.float32)
-            for s in contract.strides
-        ]
+        [np.full(int(np.prod(_grid_shape(contract, s))), s, np.float32) for s in contract.strides]
     )
     distances = _expectation(rows[index, :, classes:]) * stride[:, None]
-    return _from_distances(centres, distances), rows[index, :, :classes]
+    return _from_distances(centres, distances.astype(np.float32)), rows[index, :, :classes]
 
 
 def _fastestdet(outputs: Outputs, contract: ModelContract, index: int) -> tuple[Array, Array]:
@@ -265,7 +262,7 @@ def _fastestdet(outputs: Outputs, contract: ModelContract, index: int) -> tuple[
     with np.errstate(invalid="ignore"):
         # Objectness and class probability are mixed with the exponents of its authors.
         scores = np.power(flat[:, :1], 0.6) * np.power(flat[:, 5:], 0.4)
-    return cxcywh_to_xyxy(np.hstack([centre, size]) * scale), scores
+    return cxcywh_to_xyxy(np.hstack([centre, size]) * scale), scores.astype(np.float32)
 
 
 def _grid_shape(contract: ModelContract, stride: int) -> tuple[int, int]:
@@ -289,7 +286,8 @@ def _expectation(distribution: Array) -> Array:
     with np.errstate(invalid="ignore", over="ignore"):
         weights = np.exp(logits - logits.max(axis=2, keepdims=True))
         bins = np.arange(logits.shape[2], dtype=np.float32)
-        return (weights @ bins) / weights.sum(axis=2)  # type: ignore[no-any-return]
+        expected: Array = (weights @ bins) / weights.sum(axis=2)
+    return expected
 
 
 def _one_hot(scores: Array, classes: Array, contract: ModelContract) -> Array:
@@ -304,7 +302,8 @@ def _one_hot(scores: Array, classes: Array, contract: ModelContract) -> Array:
 
 def _sigmoid(logits: Array) -> Array:
     with np.errstate(over="ignore"):
-        return 1.0 / (1.0 + np.exp(-logits))
+        probability: Array = np.float32(1.0) / (np.float32(1.0) + np.exp(-logits))
+    return probability
 
 
 _DECODERS: dict[str, Callable[[Outputs, ModelContract, int], tuple[Array, Array]]] = {

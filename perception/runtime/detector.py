@@ -49,9 +49,7 @@ class Detector:
         classes: Sequence[str] | None = None,
     ) -> None:
         self.path = model_path(model)
-        self._session = Session(
-            self.path, device, allow_fallback=allow_fallback, threads=threads
-        )
+        self._session = Session(self.path, device, allow_fallback=allow_fallback, threads=threads)
         self.contract = contract or _find_contract(self._session)
         self._check_inputs()
         self._preprocess = Preprocessor(self.contract)

@@ -24,8 +24,10 @@ def as_three_channels(image: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
         raise InputError(f"picture is a {type(image).__name__}, expected a NumPy array")
     grey = image.ndim == 2 or (image.ndim == 3 and image.shape[2] == 1)
     colour = image.ndim == 3 and image.shape[2] in (3, 4)
-    if not (grey or colour) or image.size == 0 or not (
-        image.dtype.kind == "u" and image.dtype.itemsize in (1, 2)
+    if (
+        not (grey or colour)
+        or image.size == 0
+        or not (image.dtype.kind == "u" and image.dtype.itemsize in (1, 2))
     ):
         raise InputError(
             f"picture has shape {image.shape}, dtype {image.dtype}{_value_range(image)}; expected "
@@ -60,13 +62,9 @@ class Preprocessor:
         self._blob = np.empty((0, 3, contract.height, contract.width), dtype=np.float32)
         # (x - mean) / std as one multiply-add a channel.
         self._gain = [1.0 / value for value in contract.std]
-        self._offset = [
-            -mean / std for mean, std in zip(contract.mean, contract.std, strict=True)
-        ]
+        self._offset = [-mean / std for mean, std in zip(contract.mean, contract.std, strict=True)]
 
-    def __call__(
-        self, frames: Sequence[Frame]
-    ) -> tuple[npt.NDArray[np.float32], list[Resize]]:
+    def __call__(self, frames: Sequence[Frame]) -> tuple[npt.NDArray[np.float32], list[Resize]]:
         """The network's input and, for each frame, the way back to its pixels.
 
         Raises InputError for a picture of a wrong shape or dtype. The tensor is valid until the
@@ -82,9 +80,7 @@ class Preprocessor:
         image = as_three_channels(frame.image)
         if min(image.strides) < 0 or image.strides[2] != 1 or image.strides[1] != 3:
             image = np.ascontiguousarray(image)  # OpenCV reads rows of packed pixels only
-        plan = Resize.plan(
-            (image.shape[1], image.shape[0]), self._target, self._contract.resize
-        )
+        plan = Resize.plan((image.shape[1], image.shape[0]), self._target, self._contract.resize)
         if plan != self._canvas_plan:
             self._canvas[:] = self._contract.pad_value
             self._canvas_plan = plan

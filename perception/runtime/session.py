@@ -49,9 +49,7 @@ class Session:
         self._session = self._open(PROVIDERS[device], allow_fallback, threads)
         self.provider: str = self._session.get_providers()[0]
         self._require(PROVIDERS[device], allow_fallback)
-        self.metadata: Mapping[str, str] = dict(
-            self._session.get_modelmeta().custom_metadata_map
-        )
+        self.metadata: Mapping[str, str] = dict(self._session.get_modelmeta().custom_metadata_map)
         self.inputs: dict[str, tuple[int | str | None, ...]] = {
             i.name: tuple(i.shape) for i in self._session.get_inputs()
         }

@@ -19,12 +19,12 @@ from perception.geometry.boxes import (
 coordinates = st.floats(-1000, 5000, width=32)
 
 
-def box_sets(count: int | st.SearchStrategy[int] = st.integers(0, 12)) -> st.SearchStrategy:
-    """Sets of boxes with ordered corners."""
-    sizes = count if not isinstance(count, int) else st.just(count)
-    return sizes.flatmap(lambda n: arrays(np.float32, (n, 2, 2), elements=coordinates)).map(
-        lambda corners: np.sort(corners, axis=1).reshape(-1, 4)
+def box_sets() -> st.SearchStrategy[np.ndarray]:
+    """Sets of up to 12 boxes with ordered corners."""
+    corners = st.integers(0, 12).flatmap(
+        lambda count: arrays(np.float32, (count, 2, 2), elements=coordinates)
     )
+    return corners.map(lambda pairs: np.sort(pairs, axis=1).reshape(-1, 4))
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])

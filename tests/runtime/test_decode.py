@@ -75,9 +75,7 @@ def test_unused_rows_of_a_fixed_size_output_are_not_objects(count: int) -> None:
     assert len(found) == count
     padded = np.concatenate([boxes, scores[..., None], np.zeros((1, 6, 1))], axis=2)
     if count:
-        same = postprocess(
-            {"output": padded}, contract("e2e"), [IDENTITY], score_threshold=0.0
-        )[0]
+        same = postprocess({"output": padded}, contract("e2e"), [IDENTITY], score_threshold=0.0)[0]
         assert len(same) == 3
         assert (same.boxes[:, 2:] > same.boxes[:, :2]).all()
         assert (same.scores > 0).all()

@@ -1,0 +1,96 @@
+"""Reading pictures, folders and videos."""
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from perception.errors import InputError
+from perception.sources import decode_picture, open_source, read_picture
+
+
+def write_video(path: Path, frames: int = 10, rate: float = 20.0) -> Path:
+    writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"mp4v"), rate, (64, 48))
+    for i in range(frames):
+        writer.write(np.full((48, 64, 3), min(i * 20, 255), np.uint8))
+    writer.release()
+    return path
+
+
+def test_a_folder_is_read_in_name_order(tmp_path: Path) -> None:
+    for name in ("b.png", "a.jpg", "c.PNG"):
+        cv2.imwrite(str(tmp_path / name), np.zeros((8, 8, 3), np.uint8))
+    (tmp_path / "notes.txt").write_text("no picture")
+    source = open_source(tmp_path)
+    assert [item.name for item in source] == ["a.jpg", "b.png", "c.PNG"]
+    assert [item.frame.sequence for item in source] == [0, 1, 2]
+
+
+def test_video_frames_carry_their_time(tmp_path: Path) -> None:
+    source = open_source(write_video(tmp_path / "v.mp4"))
+    frames = list(source)
+    assert len(frames) == source.count == 10
+    assert frames[3].frame.stamp_ns == 150_000_000
+    assert frames[3].name == "v.mp4#00003"
+    assert not source.problems
+
+
+def test_a_damaged_picture_in_a_folder_is_reported_and_the_rest_read(tmp_path: Path) -> None:
+    cv2.imwrite(str(tmp_path / "a.png"), np.zeros((8, 8, 3), np.uint8))
+    (tmp_path / "b.jpg").write_bytes(b"garbage")
+    source = open_source(tmp_path)
+    assert [item.name for item in source] == ["a.png"]
+    assert len(source.problems) == 1
+    assert "b.jpg" in source.problems[0]
+
+
+def test_a_truncated_video_is_an_error_or_a_reported_problem(tmp_path: Path) -> None:
+    whole = write_video(tmp_path / "v.mp4", frames=60).read_bytes()
+    (tmp_path / "cut.mp4").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(InputError, match=r"cut\.mp4"):
+        open_source(tmp_path / "cut.mp4")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("missing.mp4", None, "no such file"),
+        ("empty.mp4", b"", "video"),
+        ("text.jpg", b"hello", "not a picture"),
+        ("empty.png", b"", "not a picture"),
+    ],
+)
+def test_unusable_sources_give_one_sentence(
+    tmp_path: Path, name: str, content: bytes | None, message: str
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        open_source(tmp_path / name)
+
+
+def test_a_folder_without_pictures_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="folder without pictures"):
+        open_source(tmp_path)
+
+
+def test_names_of_any_script_can_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "工場_é 01.png"
+    path.write_bytes(cv2.imencode(".png", np.zeros((64, 64, 3), np.uint8))[1].tobytes())
+    assert read_picture(path).shape == (64, 64, 3)
+
+
+def test_half_a_jpeg_is_damaged_and_not_a_grey_picture() -> None:  # C51
+    whole = cv2.imencode(".jpg", np.random.default_rng(0).integers(0, 255, (64, 64, 3), np.uint8))[
+        1
+    ]
+    data = np.asarray(whole, np.uint8)
+    assert decode_picture(data) is not None
+    assert decode_picture(data[: len(data) // 2]) is None
+    assert decode_picture(data[:0]) is None
+
+
+def test_16_bit_pictures_keep_their_depth(tmp_path: Path) -> None:
+    cv2.imwrite(str(tmp_path / "deep.png"), np.full((8, 8, 3), 40000, np.uint16))
+    assert read_picture(tmp_path / "deep.png").dtype == np.uint16
