@@ -273,7 +273,8 @@ def _centres(contract: ModelContract, stride: int, offset: float) -> Array:
     """float32 (H * W, 2) x y of the cells of one stride, in network pixels, row by row."""
     rows, columns = _grid_shape(contract, stride)
     y, x = (grid.reshape(-1) for grid in np.mgrid[:rows, :columns].astype(np.float32))
-    return (np.stack([x, y], axis=1) + offset) * stride
+    centres: Array = (np.stack([x, y], axis=1) + np.float32(offset)) * np.float32(stride)
+    return centres
 
 
 def _from_distances(centres: Array, distances: Array) -> Array:
