@@ -46,11 +46,14 @@ def similarity(
     a, b = first.astype(np.float64), second.astype(np.float64)
     side_a, side_b = a[:, 2:] - a[:, :2], b[:, 2:] - b[:, :2]
     extra = np.zeros_like(side_a) if spread is None else np.minimum(2 * spread[:, None], side_a)
-    extra = extra[:, None, :]  # both margins of an axis together
-    shared = np.minimum(a[:, None, 2:], b[None, :, 2:]) - np.maximum(a[:, None, :2], b[None, :, :2])
-    shared = np.maximum(shared + extra, 0.0).prod(axis=2)
-    area_a = (side_a[:, None, :] + extra).prod(axis=2)
-    area_b = (side_b[None, :, :] + extra).prod(axis=2)
+    shared, area_a, area_b = np.ones((3, len(a), len(b)))
+    for axis in (0, 1):
+        margin = extra[:, axis, None]  # both sides together
+        near = np.maximum(a[:, axis, None], b[None, :, axis])
+        far = np.minimum(a[:, axis + 2, None], b[None, :, axis + 2])
+        shared *= np.maximum(far - near + margin, 0.0)
+        area_a *= side_a[:, axis, None] + margin
+        area_b *= side_b[None, :, axis] + margin
     union = area_a + area_b - shared
     usable = (side_b.min(axis=1, initial=np.inf) > 0)[None, :] & (union > 0)
     return np.asarray(np.divide(shared, union, out=np.zeros_like(shared), where=usable))

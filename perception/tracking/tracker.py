@@ -293,8 +293,8 @@ class Tracker:
         left = bank.hidden_frames == 0
         left[rows] = False
         low = (scores >= settings.low_threshold) & (scores < settings.high_threshold)
-        low_columns, low_rows = np.flatnonzero(low), np.flatnonzero(left)
-        if len(low_columns) and len(low_rows):
+        if low.any() and left.any():
+            low_columns, low_rows = np.flatnonzero(low), np.flatnonzero(left)
             second = gate(likeness[np.ix_(low_rows, low_columns)], settings.low_match_iou)
             more_rows, more_columns = match(second)
             rows = np.concatenate([rows, low_rows[more_rows]])
@@ -316,9 +316,9 @@ class Tracker:
     def _start(self, found: Detections, ids: Ints) -> None:
         """Start tracks from what is left over with a high score; fills their rows of `ids`."""
         fresh = (ids == UNTRACKED) & (found.scores >= self.settings.start_threshold)
-        fresh &= trackable(found.boxes)
         if not fresh.any():
             return
+        fresh &= trackable(found.boxes)
         rows = canonical_order(found)
         rows = rows[fresh[rows]]
         taken = found.boxes[ids != UNTRACKED]
