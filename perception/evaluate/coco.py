@@ -145,7 +145,7 @@ def _evaluate_class(truth: Truth, results: Results) -> dict[str, Floats]:
     # By picture, then in file order: the order in which the evaluator breaks ties.
     truth = truth[np.argsort(truth.image, kind="stable")]
     results = results[np.lexsort((-results.scores, results.image))]
-    results = results[_rank(results.image) < MAX_DETECTIONS[-1]]
+    results = results[rank(results.image) < MAX_DETECTIONS[-1]]
     truth_set, result_set = evaluator.Dataset(), evaluator.Dataset()
     # Ids start at 1 because the evaluator reads 0 as "no match".
     truth_rows = zip(
@@ -187,7 +187,7 @@ def _evaluate_class(truth: Truth, results: Results) -> dict[str, Floats]:
     }
 
 
-def _rank(keys: Ints) -> Ints:
+def rank(keys: Ints) -> Ints:
     """Position of each row within its run of equal keys; keys are sorted."""
     starts = np.flatnonzero(np.r_[True, keys[1:] != keys[:-1]]) if len(keys) else keys[:0]
     return np.arange(len(keys), dtype=np.int64) - np.repeat(
