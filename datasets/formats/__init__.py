@@ -1,0 +1,1 @@
+"""One module a format, each with `claims`, `plan`, `read`, `write` and `HOLDS` (see plan.py)."""

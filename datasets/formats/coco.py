@@ -1,0 +1,463 @@
+"""COCO json: one file a split, read as a stream.
+
+Boxes are [left, top, width, height] in pixels from the picture's corner. Keys that COCO does not
+know but other exporters write are read too: `track_id` and `score` of annotations, CVAT's
+`attributes`; the keys this module writes for the rest are listed in docs/datasets.md.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from perception.datasets.jsonstream import Piece, Truncated, head, pieces
+from perception.datasets.plan import Plan
+from perception.datasets.report import Finding, Report
+from perception.datasets.rows import (
+    PER_BOX,
+    PER_PICTURE,
+    PICTURES_A_BATCH,
+    Rows,
+    assemble,
+    to_text,
+)
+from perception.datasets.text import LIMIT, inside
+from perception.errors import InputError
+
+_KEYS = frozenset({"images", "annotations", "categories"})
+OCCLUDED_FLAG = 0.5
+"""Occlusion written for a mere flag "occluded": some share, nobody knows which."""
+
+
+class _Image(msgspec.Struct):
+    id: int | str
+    file_name: str
+    width: float | None = 0
+    height: float | None = 0
+    video_id: int | str | None = None
+    frame_id: int | None = None
+    sequence: str | None = None
+    camera: str | None = None
+    split: str | None = None
+    stamp_ns: int | None = None
+    attributes: dict[str, Any] | None = None
+    ignore_regions: list[list[float]] | None = None
+
+
+class _Annotation(msgspec.Struct):
+    image_id: int | str
+    category_id: int
+    id: int | str | None = None
+    bbox: list[float] | None = None
+    iscrowd: int | bool | None = 0
+    segmentation: msgspec.Raw = msgspec.Raw()
+    score: float | None = None
+    track_id: int | None = None
+    occlusion: float | None = None
+    truncation: float | None = None
+    distance: float | None = None
+    points: int | None = None
+    velocity: list[float] | None = None
+    box_3d: list[float] | None = None
+    attributes: dict[str, Any] | None = None
+
+
+class _Category(msgspec.Struct):
+    id: int
+    name: str
+
+
+_T = TypeVar("_T", _Image, _Annotation, _Category)
+
+
+def claims(path: Path) -> str:
+    """See plan.Format."""
+    files = _files(path)
+    return f"{files[0].name} has images and annotations" if files else ""
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_file():
+        candidates = [path] if path.suffix.lower() == ".json" else []
+    else:
+        folders = [path, *(child for child in sorted(path.iterdir()) if child.is_dir())]
+        candidates = [
+            file
+            for folder in folders
+            for file in sorted(folder.iterdir())
+            if file.suffix.lower() == ".json"
+        ]
+    return [file for file in candidates if _looks_like_coco(file)]
+
+
+def _looks_like_coco(file: Path) -> bool:
+    start = head(file)
+    if not start.startswith(b"{"):
+        return False
+    if re.search(rb'"(images|annotations|categories)"\s*:\s*\[', start):
+        return True
+    if not re.match(rb'\{\s*"(info|licenses|type)"', start):
+        return False
+    size = file.stat().st_size
+    with file.open("rb") as stream:
+        stream.seek(max(0, size - (1 << 16)))
+        return bool(re.search(rb'"(images|annotations|categories)"\s*:\s*\[', stream.read()))
+
+
+def plan(path: Path) -> Plan:
+    """See plan.Format."""
+    files = _files(path)
+    if path.is_file():
+        files = [path]
+        root = path.parent.parent if path.parent.name == "annotations" else path.parent
+    else:
+        root = path
+    if not files:
+        raise InputError(f"{path}: no COCO json with images and annotations in this folder")
+    units = tuple(file.relative_to(root).as_posix() for file in files)
+    return Plan("coco", root, units, None, units)
+
+
+def read(plan: Plan, units: Iterable[str]) -> Iterator[pa.RecordBatch]:
+    """See plan.Format; a unit is one json file."""
+    for unit in units:
+        yield from _File(plan.root, unit, len(plan.units) > 1).batches()
+
+
+@dataclass
+class _Boxes:
+    """Columns of all annotations, a chunk for each piece of the file."""
+
+    images: list[npt.NDArray[np.int32]] = field(default_factory=list)
+    labels: list[npt.NDArray[np.int32]] = field(default_factory=list)
+    boxes: list[npt.NDArray[np.float32]] = field(default_factory=list)
+    lines: list[npt.NDArray[np.int64]] = field(default_factory=list)
+    more: dict[str, list[Any]] = field(default_factory=dict)
+    counts: list[int] = field(default_factory=list)
+
+    def column(self, name: str) -> Any:
+        """A column of PER_BOX over all annotations, None when it is all default."""
+        chunks = self.more.get(name, [])
+        kind, width, default = PER_BOX[name]
+        if all(chunk is None for chunk in chunks):
+            return None
+        is_text = pa.types.is_string(kind)
+        parts = []
+        for chunk, count in zip(chunks, self.counts, strict=True):
+            if chunk is None:
+                values = [default] * count if is_text else np.full(count * width, default)
+                chunk = pa.array(values, kind)
+            parts.append(chunk)
+        return pa.chunked_array(parts, kind).combine_chunks()
+
+
+class _File:
+    """One json file on its way into batches."""
+
+    def __init__(self, root: Path, unit: str, several: bool) -> None:
+        self.root, self.unit = root, unit
+        self.report = Report()
+        self.ids: dict[int | str, int] = {}  # image id -> number, in order of first sight
+        self.images: list[tuple[_Image, int]] = []
+        self.categories: dict[int, str] = {}
+        self.boxes = _Boxes()
+        self.outlines = 0
+        self.split = _split(unit) if several else ""
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        try:
+            for piece in pieces(self.root / self.unit, _KEYS):
+                self._take(piece)
+        except Truncated as error:
+            self._error("truncated", str(error), 0)
+        except InputError as error:
+            self._error("not-json", str(error), 0)
+        if self.outlines:
+            self.report.add(
+                "info",
+                "outline",
+                f"{self.outlines} outlines (segmentation) are not kept, only their boxes",
+                file=self.unit,
+            )
+        yield from self._assemble()
+
+    def _error(self, code: str, message: str, line: int, picture: str = "") -> None:
+        self.report.add("error", code, message, file=self.unit, line=line, picture=picture)
+
+    def _take(self, piece: Piece) -> None:
+        if piece.key == "images":
+            for image, line in self._decode(piece, _Image, "image"):
+                self.images.append((image, line))
+                if self.ids.setdefault(image.id, len(self.ids)) < len(self.images) - 1:
+                    pass
+        elif piece.key == "categories":
+            for category, line in self._decode(piece, _Category, "category"):
+                if category.id in self.categories:
+                    self._error("duplicate-category", f"category id {category.id} again", line)
+                self.categories.setdefault(category.id, category.name)
+        else:
+            self._annotations(piece)
+
+    def _decode(self, piece: Piece, kind: type[_T], what: str) -> Iterator[tuple[_T, int]]:
+        """Elements of a piece with their lines; those of the wrong form are itemised."""
+        try:
+            values = msgspec.json.decode(b"[" + piece.text.strip(b", \t\r\n") + b"]",
+                                         type=list[kind])  # type: ignore[valid-type]
+        except msgspec.MsgspecError:
+            values = None
+        if values is not None and len(values) == len(piece.lines):
+            yield from zip(values, piece.lines.tolist(), strict=True)
+            return
+        if _stray(piece):
+            self._error("bad-json", f"something beside the {what} objects of a list",
+                        int(piece.lines[0]) if len(piece.lines) else 0)
+        for text, line in piece.elements():
+            try:
+                # The standard parser takes NaN and 1e400, which other exporters write; whether
+                # the numbers can be used is decided where they are.
+                value = msgspec.convert(json.loads(text), kind)
+            except (ValueError, RecursionError, msgspec.ValidationError) as error:
+                self._error("bad-json", f"not a usable {what}: {error}", line)
+                continue
+            yield value, line
+
+    def _annotations(self, piece: Piece) -> None:
+        kept: list[_Annotation] = []
+        lines: list[int] = []
+        for item, line in self._decode(piece, _Annotation, "annotation"):
+            if item.bbox is None or len(item.bbox) != 4:
+                found = "no bbox" if item.bbox is None else f"a bbox of {len(item.bbox)} numbers"
+                self._error("bad-box", f"annotation {item.id} has {found}, expected 4", line)
+                continue
+            kept.append(item)
+            lines.append(line)
+        with np.errstate(over="ignore"):
+            raw = np.asarray([item.bbox for item in kept], np.float64).reshape(-1, 4)
+        good = (np.isfinite(raw) & (np.abs(raw) <= LIMIT)).all(axis=1)
+        for i in np.flatnonzero(~good).tolist():
+            self._error(
+                "not-finite",
+                f"annotation {kept[i].id}: bbox {kept[i].bbox} is not finite or not sensible",
+                lines[i],
+            )
+        if not good.all():
+            raw = raw[good]
+            lines = [line for line, ok in zip(lines, good, strict=True) if ok]
+            kept = [item for item, ok in zip(kept, good, strict=True) if ok]
+        raw[:, 2:] += raw[:, :2]
+        columns, ids = self.boxes, self.ids
+        columns.images.append(
+            np.asarray([ids.setdefault(item.image_id, len(ids)) for item in kept], np.int32)
+        )
+        columns.labels.append(np.asarray([item.category_id for item in kept], np.int64))
+        columns.boxes.append(raw.astype(np.float32))
+        columns.lines.append(np.asarray(lines, np.int64))
+        columns.counts.append(len(kept))
+        self.outlines += sum(len(item.segmentation) > 2 for item in kept)
+        for name, values in _optional(kept).items():
+            columns.more.setdefault(name, []).append(values)
+
+    def _assemble(self) -> Iterator[pa.RecordBatch]:
+        rows = Rows()
+        names = self._names()
+        rows.declare(
+            list(dict.fromkeys(names.values())),
+            {"category_ids": {name: number for number, name in reversed(names.items())}},
+        )
+        order, owners, labels, by_picture = self._match(names)
+        rows.findings(self.report.findings)
+        yield rows.batch()
+        boxes = _joined(self.boxes.boxes, np.float32).reshape(-1, 4)
+        lines = _joined(self.boxes.lines, np.int64)
+        more = {name: self.boxes.column(name) for name in self.boxes.more}
+        folder = self._picture_folder()
+        codes = pa.array(list(names.values()), pa.string())
+        for begin in range(0, len(self.images), PICTURES_A_BATCH):
+            stop = min(begin + PICTURES_A_BATCH, len(self.images))
+            ends = np.searchsorted(owners, np.arange(begin, stop + 1))
+            chosen = order[ends[0] : ends[-1]]
+            per_box: dict[str, Any] = {"lines": lines[chosen]}
+            for name, values in more.items():
+                if values is not None:
+                    per_box[name] = _rows_of(values, chosen, PER_BOX[name][1])
+            yield assemble(
+                self._pictures(self.images[begin:stop], folder),
+                ends - ends[0],
+                boxes[chosen],
+                pa.DictionaryArray.from_arrays(pa.array(labels[chosen]), codes).cast(pa.string()),
+                per_box,
+                ignore=_regions([image for image, _ in self.images[begin:stop]]),
+                findings=_findings_of(by_picture, begin, stop),
+            )
+
+    def _names(self) -> dict[int, str]:
+        """Category id -> name, by id; a name used twice stays one class."""
+        names = dict(sorted(self.categories.items()))
+        seen: set[str] = set()
+        for number, name in names.items():
+            if not name:
+                names[number] = f"category_{number}"
+            if name in seen:
+                self.report.add("warning", "duplicate-category",
+                                f"category {number} has the name of another: {name!r}",
+                                file=self.unit)
+            seen.add(name)
+        return names
+
+    def _match(
+        self, names: Mapping[int, str]
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], dict[int, list[Finding]]]:
+        """Annotations sorted by picture, and what does not fit, itemised."""
+        boxes = self.boxes
+        position = np.full(len(self.ids), -1, np.int64)
+        for i, (image, line) in enumerate(self.images):
+            number = self.ids[image.id]
+            if position[number] >= 0:
+                self._error("duplicate-image-id", f"image id {image.id!r} again; its annotations "
+                            "belong to the first", line, image.file_name)
+            else:
+                position[number] = i
+        owners = position[_joined(boxes.images, np.int32)] if self.ids else np.zeros(0, np.int64)
+        raw = _joined(boxes.labels, np.int64)
+        known = np.asarray(list(names), np.int64)
+        labels = np.searchsorted(known, raw)
+        right = np.isin(raw, known)
+        lines = _joined(boxes.lines, np.int64)
+        by_picture: dict[int, list[Finding]] = {}
+        for i in np.flatnonzero(owners < 0).tolist():
+            self._error("unknown-image", "an annotation belongs to no image of the file",
+                        int(lines[i]))
+        for i in np.flatnonzero(~right & (owners >= 0)).tolist():
+            picture = self.images[owners[i]][0].file_name
+            by_picture.setdefault(int(owners[i]), []).append(
+                Finding("error", "unknown-class", f"category id {raw[i]} is not one of the file's "
+                        f"categories ({_range(known)})", self.unit, int(lines[i]), picture)
+            )
+        usable = np.flatnonzero(right & (owners >= 0))
+        order = usable[np.argsort(owners[usable], kind="stable")]
+        return order, owners[order], labels.astype(np.int32), by_picture
+
+    def _picture_folder(self) -> str:
+        """The folder below the root in which most of the first pictures are."""
+        parent = os.path.dirname(self.unit)
+        split = _split(self.unit)
+        candidates = ["", parent, "images", f"images/{split}", split, f"{parent}/images",
+                      f"{parent}/{split}", "data", "train", "val"]
+        names = [image.file_name for image, _ in self.images[:20]]
+        counts = [
+            sum((self.root / folder / name).exists() for name in names if inside(name))
+            for folder in candidates
+        ]
+        return candidates[int(np.argmax(counts))] if max(counts) else parent
+
+    def _pictures(
+        self, images: Sequence[tuple[_Image, int]], folder: str
+    ) -> dict[str, list[Any]]:
+        columns: dict[str, list[Any]] = {name: [] for name in PER_PICTURE}
+        for image, line in images:
+            path = inside(f"{folder}/{image.file_name}" if folder else image.file_name)
+            path = path if inside(image.file_name) else None
+            video = "" if image.video_id is None else str(image.video_id)
+            row = (
+                path or "", image.file_name, str(image.id), _pixels(image.width),
+                _pixels(image.height), image.split or self.split, image.sequence or video,
+                image.camera or "", -1 if image.frame_id is None else image.frame_id,
+                image.stamp_ns or 0, to_text(image.attributes), self.unit, line,
+            )
+            for name, value in zip(PER_PICTURE, row, strict=True):
+                columns[name].append(value)
+        return columns
+
+
+def _findings_of(
+    by_picture: Mapping[int, list[Finding]], begin: int, stop: int
+) -> tuple[npt.NDArray[np.int64], list[Finding]]:
+    lists = [by_picture.get(i, []) for i in range(begin, stop)]
+    ends = np.cumsum([0, *(len(items) for items in lists)])
+    return ends, [item for items in lists for item in items]
+
+
+def _regions(images: Sequence[_Image]) -> tuple[npt.NDArray[np.int64], list[float]]:
+    ends, values = [0], list[float]()
+    for image in images:
+        for region in image.ignore_regions or []:
+            if len(region) == 4 and all(abs(value) <= LIMIT for value in region):
+                left, top, width, height = region
+                values += (left, top, left + width, top + height)
+        ends.append(len(values))
+    return np.asarray(ends, np.int64), values
+
+
+def _optional(items: Sequence[_Annotation]) -> dict[str, pa.Array | None]:
+    """The columns of PER_BOX that these annotations fill, None where all are default."""
+    flags = [_flag(item.attributes) for item in items]
+    columns: dict[str, tuple[list[Any], Any]] = {
+        "box_ids": (["" if item.id is None else str(item.id) for item in items], ""),
+        "crowd": ([bool(item.iscrowd) for item in items], False),
+        "scores": ([item.score for item in items], None),
+        "track_ids": ([item.track_id for item in items], None),
+        "occlusion": (
+            [flag if item.occlusion is None else item.occlusion
+             for item, flag in zip(items, flags, strict=True)],
+            None,
+        ),
+        "truncation": ([item.truncation for item in items], None),
+        "distance": ([item.distance for item in items], None),
+        "points": ([item.points for item in items], None),
+        "velocity": ([item.velocity for item in items], None),
+        "boxes_3d": ([item.box_3d for item in items], None),
+        "box_attributes": ([to_text(item.attributes) for item in items], ""),
+    }
+    return {name: _column(name, *column) for name, column in columns.items()}
+
+
+def _column(name: str, values: list[Any], missing: Any) -> pa.Array | None:
+    kind, width, default = PER_BOX[name]
+    if all(value is missing or value == missing for value in values):
+        return None
+    if width > 1:
+        blank = [default] * width
+        flat = [v for value in values
+                for v in (value if value is not None and len(value) == width else blank)]
+        return pa.array(flat, kind)
+    return pa.array([default if value is None else value for value in values], kind)
+
+
+def _flag(attributes: Mapping[str, Any] | None) -> float | None:
+    occluded = attributes.get("occluded") if attributes else None
+    return None if not isinstance(occluded, bool) else OCCLUDED_FLAG if occluded else 0.0
+
+
+def _rows_of(values: pa.Array, chosen: npt.NDArray[Any], width: int) -> pa.Array:
+    if width > 1:
+        chosen = (chosen[:, None] * width + np.arange(width)).reshape(-1)
+    return values.take(pa.array(chosen))
+
+
+def _joined(chunks: list[npt.NDArray[Any]], kind: type) -> npt.NDArray[Any]:
+    return np.concatenate(chunks) if chunks else np.zeros(0, kind)
+
+
+def _pixels(value: float | None) -> int:
+    return int(value) if value is not None and 0 <= value <= LIMIT else 0
+
+
+def _split(unit: str) -> str:
+    """The split that a file name speaks of: instances_val2017.json -> val2017."""
+    stem = os.path.splitext(os.path.basename(unit))[0]
+    split = re.sub(r"^(instances|annotations|person_keypoints|captions)_", "", stem)
+    return os.path.basename(os.path.dirname(unit)) if split in ("_annotations.coco",) else split
+
+
+def _range(known: npt.NDArray[np.int64]) -> str:
+    return f"{known[0]} to {known[-1]}" if len(known) else "it lists none"

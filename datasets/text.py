@@ -1,0 +1,104 @@
+"""Text, numbers and paths of files that other people wrote."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from perception.datasets.report import Report
+from perception.errors import InputError
+
+PICTURE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".ppm"})
+
+LIMIT = 1e7
+"""Largest coordinate taken for a pixel position; float32 still tells whole pixels apart there."""
+
+
+def read_lines(path: Path, file: str, report: Report) -> list[str]:
+    """Lines of a UTF-8 text file (optional byte order mark, any newline), whatever the locale.
+
+    A file that cannot be read or is not UTF-8 is itemised as an error and has no lines.
+    """
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = path.read_bytes()[: error.start].count(b"\n") + 1
+        report.add(
+            "error",
+            "not-utf8",
+            f"byte {error.start} is not UTF-8 text; the file is not used",
+            file=file,
+            line=line,
+        )
+        return []
+    except OSError as error:
+        report.add("error", "unreadable", f"cannot be read: {error.strerror}", file=file)
+        return []
+    return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+
+
+def number(text: str) -> float:
+    """A finite number of sensible size; raises ValueError that says what was found."""
+    value = float(text)
+    if not math.isfinite(value) or abs(value) > LIMIT:
+        raise ValueError(f"{text!r} is not a finite number of sensible size")
+    return value
+
+
+def whole(text: str) -> int:
+    """An integer, also when written as 3.0; raises ValueError."""
+    value = number(text)
+    if value != int(value):
+        raise ValueError(f"{text!r} is not a whole number")
+    return int(value)
+
+
+def inside(path: str) -> str | None:
+    """`path` as a normalised relative posix path, or None when it would leave its root."""
+    text = path.replace("\\", "/")
+    if not text or "\0" in text or text.startswith("/") or re.match(r"[A-Za-z]:", text):
+        return None
+    normal = os.path.normpath(text)
+    return None if normal == ".." or normal.startswith("../") else normal
+
+
+def check_inside(root: Path, relative: str) -> Path:
+    """The file below `root`, symbolic links followed; raises InputError when it is elsewhere."""
+    normal = inside(relative)
+    path = root / normal if normal is not None else None
+    base = os.path.realpath(root)
+    if path is None or os.path.commonpath([base, os.path.realpath(path)]) != base:
+        raise InputError(f"{root}: {relative!r} leads out of the data set's folder")
+    return path
+
+
+def walk(root: Path, suffixes: frozenset[str]) -> Iterator[str]:
+    """Files below `root` with one of the suffixes, as posix paths relative to it.
+
+    The order is by name within each folder, the same on every machine. Folders and files whose
+    name begins with a dot are left out; links to folders are not followed.
+    """
+    stack = [""]
+    while stack:
+        folder = stack.pop()
+        entries = sorted(os.scandir(root / folder), key=lambda entry: entry.name)
+        prefix = f"{folder}/" if folder else ""
+        for entry in entries:
+            if entry.name.startswith("."):
+                continue
+            if entry.is_file() and os.path.splitext(entry.name)[1].lower() in suffixes:
+                yield prefix + entry.name
+        stack.extend(
+            prefix + entry.name
+            for entry in reversed(entries)
+            if entry.is_dir(follow_symlinks=False) and not entry.name.startswith(".")
+        )
+
+
+def natural(name: str) -> tuple[object, ...]:
+    """Sort key that puts frame 10 after frame 9."""
+    return tuple((1, int(part), "") if part.isdigit() else (0, 0, part)
+                 for part in re.split(r"([0-9]+)", name) if part)
