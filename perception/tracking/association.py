@@ -94,6 +94,24 @@ def match(weights: Floats) -> Pairs:
     return rows.astype(np.int64), columns.astype(np.int64)
 
 
+def match_rest(
+    weights: Floats, rows_open: Mask, columns_open: Mask, rows: Ints, columns: Ints
+) -> Pairs:
+    """Add to the pairs (rows, columns) the best ones among rows and columns not yet used.
+
+    weights: as for match(). rows_open (N,), columns_open (M,): which may take part at all.
+    """
+    rows_open, columns_open = rows_open.copy(), columns_open.copy()
+    rows_open[rows] = False
+    columns_open[columns] = False
+    free_rows, free_columns = np.flatnonzero(rows_open), np.flatnonzero(columns_open)
+    more_rows, more_columns = match(weights[np.ix_(free_rows, free_columns)])
+    return (
+        np.concatenate([rows, free_rows[more_rows]]),
+        np.concatenate([columns, free_columns[more_columns]]),
+    )
+
+
 def _hungarian(weights: Floats) -> Pairs:
     """Complete assignment of largest sum by shortest augmenting paths, O(n^3).
 

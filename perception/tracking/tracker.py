@@ -20,7 +20,7 @@ from perception.tracking.association import (
     canonical_order,
     distinct_rows,
     gate,
-    match,
+    match_rest,
     similarity,
     trackable,
 )
@@ -42,10 +42,10 @@ class TrackerSettings:
     high_threshold: score from which a detection takes part in the first stage, 0..1.
     low_threshold: score from which it takes part in the second stage, 0..high_threshold.
     start_threshold: score from which an unmatched detection starts a track, high_threshold..1.
-    match_iou, low_match_iou: least similarity for a match in the first and second stage, 0..1;
-        similarity is the IoU of the detection and the predicted box, both widened by the
-        uncertainty of the prediction.
-    class_change: factor on the similarity when the classes differ, 0..1; 0 forbids such matches.
+    match_iou, low_match_iou: least IoU of a detection and a predicted box for a match in the first
+        and second stage, 0..1. What the first stage leaves over is tried once more with both
+        boxes widened by the uncertainty of the prediction.
+    class_change: factor on the IoU when the classes differ, 0..1; 0 forbids such matches.
     duplicate_iou: a detection that covers a tracked one by more than this starts no track: two
         classes reported for one object are one object.
     retention: seconds that a track outlives its last detection, more than 0.
@@ -284,21 +284,26 @@ class Tracker:
         if not len(bank) or not len(found):
             return nothing, nothing
         order = canonical_order(found)
-        scores, boxes, labels = found.scores[order], found.boxes[order], found.labels[order]
-        likeness = similarity(bank.motion.boxes(), boxes, bank.motion.position_std())
-        likeness[bank.labels[:, None] != labels[None, :]] *= settings.class_change
-        high = np.flatnonzero(scores >= settings.high_threshold)
-        rows, picked = match(gate(likeness[:, high], settings.match_iou))
-        columns = high[picked]
-        left = bank.hidden_frames == 0
-        left[rows] = False
-        low = (scores >= settings.low_threshold) & (scores < settings.high_threshold)
-        if low.any() and left.any():
-            low_columns, low_rows = np.flatnonzero(low), np.flatnonzero(left)
-            second = gate(likeness[np.ix_(low_rows, low_columns)], settings.low_match_iou)
-            more_rows, more_columns = match(second)
-            rows = np.concatenate([rows, low_rows[more_rows]])
-            columns = np.concatenate([columns, low_columns[more_columns]])
+        scores, boxes = found.scores[order], found.boxes[order]
+        predicted, spread = bank.motion.boxes(), bank.motion.position_std()
+        change = np.where(
+            bank.labels[:, None] == found.labels[order][None, :], 1.0, settings.class_change
+        )
+        overlap = similarity(predicted, boxes) * change
+        high = scores >= settings.high_threshold
+        low = (scores >= settings.low_threshold) & ~high
+        every_track = np.ones(len(bank), dtype=bool)
+        in_sight = bank.hidden_frames == 0
+        first = gate(overlap, settings.match_iou)
+        rows, columns = match_rest(first, every_track, high, nothing, nothing)
+        if high.sum() > len(columns):
+            # Widened boxes come second and only for tracks of the last picture: otherwise two
+            # neighbours trade ids, and a newcomer takes over a track that has long left.
+            near = gate(similarity(predicted, boxes, spread) * change, settings.match_iou)
+            rows, columns = match_rest(near, in_sight, high, rows, columns)
+        if low.any():
+            faint = gate(overlap, settings.low_match_iou)
+            rows, columns = match_rest(faint, in_sight, low, rows, columns)
         return rows, order[columns]
 
     def _correct(self, found: Detections, rows: Ints, columns: Ints) -> None:
