@@ -1,0 +1,232 @@
+"""The guardian: commanded velocity in, safe velocity and its reasons out. Knows no ROS."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from perception.errors import InputError
+from perception.safety.motion import STOPPED, Twist
+from perception.safety.obstacles import Capsules, Obstacles
+from perception.safety.watchdog import (
+    NANOSECONDS,
+    ClockWatch,
+    CommandWatch,
+    SourceWatch,
+    Times,
+    WatchdogSettings,
+)
+from perception.safety.zones import Action, Zone
+
+
+class Cause(enum.Enum):
+    """What the decision rests on, by rising priority."""
+
+    FREE = "free"
+    ZONE = "zone"
+    COMMAND = "command"
+    WATCHDOG = "watchdog"
+
+
+@dataclass(frozen=True, slots=True)
+class GuardianSettings:
+    """zones: in any order, the strictest wins.
+
+    classes: every class name the obstacles may carry; zones may name only these.
+    watch_camera: whether pictures must arrive and be healthy too, not only detections.
+    sigmas: how many standard deviations of an obstacle's position count as occupied.
+    unknown_speed: m/s at which an obstacle of unknown velocity is taken to move towards the
+        robot. 1.6 m/s is ISO 13855's walking speed.
+    """
+
+    zones: tuple[Zone, ...] = ()
+    classes: tuple[str, ...] = ()
+    watch_camera: bool = False
+    sigmas: float = 2.0
+    unknown_speed: float = 1.6
+    watchdog: WatchdogSettings = field(default_factory=WatchdogSettings)
+
+    def __post_init__(self) -> None:
+        for name, low, high in (("sigmas", 0.0, 10.0), ("unknown_speed", 0.0, 100.0)):
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise InputError(f"{name} is {value}, expected {low:g} to {high:g}")
+        names = [zone.name for zone in self.zones]
+        for name in names:
+            if names.count(name) > 1:
+                raise InputError(f"zone {name!r} is defined twice")
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneReport:
+    """A triggered zone: the factor it leaves and the indices of the obstacles inside."""
+
+    name: str
+    action: Action
+    ratio: float
+    inside: tuple[int, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """twist: what the robot may do. ratio: twist over the command, 0 to 1.
+
+    cause, zone, reason: the strictest limit, in words. zones: every triggered zone.
+    """
+
+    twist: Twist
+    ratio: float
+    cause: Cause
+    reason: str
+    zone: str = ""
+    action: Action | None = None
+    zones: tuple[ZoneReport, ...] = ()
+
+
+@dataclass(slots=True)
+class _Memory:
+    """Hysteresis of one zone; times on the ROS clock."""
+
+    active: bool = False
+    inside_since_ns: int | None = None
+    clear_since_ns: int | None = None
+    ratio: float = 1.0
+
+    def update(self, zone: Zone, inside: bool, ratio: float, now_ns: int, first: bool) -> None:
+        if inside:
+            self.clear_since_ns = None
+            self.ratio = ratio
+            if self.inside_since_ns is None or self.inside_since_ns > now_ns:
+                self.inside_since_ns = now_ns
+            held = (now_ns - self.inside_since_ns) / NANOSECONDS
+            self.active = self.active or first or held >= zone.trigger_after
+            return
+        # A command that grew since the obstacle left must not slip through the old factor.
+        self.ratio = min(self.ratio, ratio)
+        self.inside_since_ns = None
+        if self.clear_since_ns is None or self.clear_since_ns > now_ns:
+            self.clear_since_ns = now_ns
+        clear = (now_ns - self.clear_since_ns) / NANOSECONDS
+        self.active = self.active and clear < zone.release_after
+
+
+class Guardian:
+    """Decides what the robot may do now; see `GuardianSettings` for the rules.
+
+    Feed it obstacles and commands as they come, and call `decide` on each of them and from a timer
+    that does not depend on either. Whatever is missing, broken or unclear ends in zero velocity.
+    """
+
+    def __init__(self, settings: GuardianSettings) -> None:
+        self.settings = settings
+        self.source = SourceWatch("detections")
+        self.camera = SourceWatch("camera")
+        self._clock = ClockWatch()
+        self._commands = CommandWatch()
+        self._command = STOPPED
+        self._command_fault = ""
+        self._obstacles = Obstacles.empty()
+        self._memories: dict[str, _Memory] = {}
+        self._first_look = True
+        self._last = STOPPED
+
+    def configure(self, settings: GuardianSettings) -> None:
+        """Take new settings; a zone whose definition changed looks again for the first time."""
+        old = {zone.name: zone for zone in self.settings.zones}
+        for zone in settings.zones:
+            if old.get(zone.name) != zone:
+                self._memories.pop(zone.name, None)
+        self.settings = settings
+
+    def observe(self, obstacles: Obstacles, stamp_ns: int, valid: bool, times: Times) -> None:
+        """Take the obstacles seen in the picture of `stamp_ns`."""
+        valid = valid and obstacles.usable
+        if self.source.observe(stamp_ns, valid, times, self.settings.watchdog):
+            self._obstacles = obstacles
+
+    def picture(self, stamp_ns: int, healthy: bool, times: Times) -> None:
+        """Take note of a picture; `PictureWatch` says whether it is healthy."""
+        self.camera.observe(stamp_ns, healthy, times, self.settings.watchdog)
+
+    def command(self, twist: Twist, stamp_ns: int, times: Times) -> None:
+        """Take a commanded velocity; `stamp_ns` is 0 for a command without a stamp."""
+        fault = self._commands.accept(stamp_ns, times, self.settings.watchdog)
+        if not fault and not twist.finite:
+            fault = "command not finite"
+        self._command_fault = fault
+        self._command = STOPPED if fault else twist
+
+    def decide(self, times: Times) -> Decision:
+        """What the robot may do now: never faster than commanded, always finite."""
+        decision = self._decide(times)
+        self._last = decision.twist
+        return decision
+
+    def _decide(self, times: Times) -> Decision:
+        watchdog = self.settings.watchdog
+        fault = self._clock.fault(times, watchdog)
+        if not fault and self.settings.watch_camera:
+            fault = self.camera.fault(times, watchdog)
+        fault = fault or self.source.fault(times, watchdog)
+        if fault:
+            # What was seen before the gap says nothing about now.
+            self._memories.clear()
+            self._first_look = True
+            return Decision(STOPPED, 0.0, Cause.WATCHDOG, fault)
+        zones = self._zones(times)
+        missing = self._commands.fault(times, watchdog) or self._command_fault
+        if missing:
+            self._command = STOPPED
+            return Decision(STOPPED, 0.0, Cause.COMMAND, missing, zones=zones)
+        if not zones:
+            return Decision(self._command, 1.0, Cause.FREE, "")
+        strictest = min(zones, key=lambda report: report.ratio)
+        ratio = strictest.ratio
+        return Decision(
+            self._command.scaled(ratio),
+            ratio,
+            Cause.ZONE,
+            strictest.reason,
+            zone=strictest.name,
+            action=strictest.action,
+            zones=zones,
+        )
+
+    def _zones(self, times: Times) -> tuple[ZoneReport, ...]:
+        settings = self.settings
+        # The picture is a moment old: move what it showed by what the robot did since.
+        age = max(self.source.age(times), 0.0)
+        with np.errstate(all="ignore"):
+            seen = self._obstacles.advanced(self._last, age)
+            capsules = Capsules.around(seen, settings.sigmas, settings.unknown_speed, age)
+            reports = [
+                report
+                for zone in settings.zones
+                if zone.enabled and (report := self._zone(zone, seen, capsules, times))
+            ]
+        self._first_look = False
+        return tuple(reports)
+
+    def _zone(
+        self, zone: Zone, seen: Obstacles, capsules: Capsules, times: Times
+    ) -> ZoneReport | None:
+        fresh = zone.name not in self._memories
+        memory = self._memories.setdefault(zone.name, _Memory())
+        outline = zone.outline(self._command)
+        if outline is None:
+            return ZoneReport(
+                zone.name, Action.STOP, 0.0, (), f"{zone.name}: velocity not covered by the zone"
+            )
+        rows = np.flatnonzero(zone.concerns(seen.labels, self.settings.classes))
+        margin = zone.release_margin if memory.active else 0.0
+        hit, ratio = zone.hits(outline, capsules[rows], self._command, margin)
+        first = self._first_look or fresh
+        memory.update(zone, bool(hit.any()), ratio, times.now_ns, first)
+        if not memory.active:
+            return None
+        inside = tuple(int(row) for row in rows[hit])
+        what = ", ".join(sorted({seen.labels[row] for row in inside})) or "held"
+        return ZoneReport(zone.name, zone.action, memory.ratio, inside, f"{zone.name}: {what}")

@@ -1,0 +1,79 @@
+import numpy as np
+import pytest
+
+from perception.errors import InputError
+from perception.safety.picture import PictureSettings, PictureWatch, noise_level
+
+RNG = np.random.default_rng(3)
+MS = 1_000_000
+
+
+def scene(height=120, width=160, channels=3):
+    """A picture with structure and a little sensor noise."""
+    rows, columns = np.mgrid[:height, :width]
+    base = 90 + 60 * np.sin(columns / 15) + 40 * (rows > height / 2)
+    noisy = base[..., None] + RNG.normal(0, 2, (height, width, channels))
+    return np.clip(noisy, 0, 255).astype(np.uint8)
+
+
+def watch():
+    return PictureWatch(PictureSettings())
+
+
+def test_a_living_picture_is_healthy():
+    camera = watch()
+    assert [camera.fault(scene(), step * 33 * MS) for step in range(1, 40)] == [""] * 39
+
+
+def test_grey_and_large_pictures_are_judged_too():
+    assert watch().fault(scene()[:, :, 0], MS) == ""
+    assert watch().fault(scene(720, 1280), MS) == ""
+    assert watch().fault(scene(channels=1), MS) == ""
+
+
+def test_darkness_is_not_a_clear_hall():
+    assert watch().fault((scene() * 0.08).astype(np.uint8), MS) == "dark"
+
+
+def test_a_covered_lens_is_blank():
+    assert watch().fault(np.full((120, 160, 3), 128, np.uint8), MS) == "blank"
+
+
+def test_heavy_noise_is_noticed_and_its_level_is_right():
+    flat = np.full((240, 320), 128.0)
+    noisy = (flat + RNG.normal(0, 10, flat.shape)).astype(np.uint8)
+    assert noise_level(noisy) == pytest.approx(10, rel=0.05)
+    ruined = np.clip(scene() + RNG.normal(0, 60, (120, 160, 3)), 0, 255).astype(np.uint8)
+    assert watch().fault(ruined, MS) == "noisy"
+
+
+def test_the_same_picture_again_and_again_is_frozen():
+    camera, picture = watch(), scene()
+    faults = [camera.fault(picture, step * 100 * MS) for step in range(1, 8)]
+    assert faults == ["", "", "", "", "frozen", "frozen", "frozen"]
+    assert camera.fault(scene(), 900 * MS) == ""
+
+
+def test_time_going_back_is_a_new_picture():
+    camera, picture = watch(), scene()
+    camera.fault(picture, 9_000 * MS)
+    assert camera.fault(picture, 100 * MS) == ""
+    assert camera.fault(picture, 500 * MS) == "frozen"
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        np.zeros((0, 0, 3), np.uint8),
+        np.zeros((1, 160, 3), np.uint8),
+        np.zeros((4,), np.uint8),
+        np.zeros((9, 9), np.float32),
+    ],
+)
+def test_what_is_no_picture_is_unreadable(image):
+    assert watch().fault(image, MS) == "unreadable"
+
+
+def test_settings_are_checked():
+    with pytest.raises(InputError, match="frozen_after"):
+        PictureSettings(frozen_after=0.0)
