@@ -177,7 +177,7 @@ def _draw_label(image: np.ndarray, corners: list[int], label: int, text: str, un
 
 
 def _plain(text: str, label: int | None = None) -> str:
-    """`text` in ASCII, which is all cv2's fonts hold; a name with nothing left becomes its index."""
+    """`text` in ASCII, which is all that cv2 fonts hold; a name with none left becomes a number."""
     ascii_text = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
     if ascii_text.strip() or label is None:
         return ascii_text
