@@ -168,8 +168,8 @@ def _prepare(frame: KittiFrame, kind: str, difficulty: Difficulty, overlap: floa
             for k, row in enumerate(rows)
         ),
         scores=tuple(scores.tolist()),
-        counted=tuple((~small[kept]).tolist()),
-        in_region=tuple((inside > overlap).any(axis=1).tolist()),
+        counted=tuple(not flag for flag in small[kept]),
+        in_region=tuple(map(bool, (inside > overlap).any(axis=1))),
     )
 
 

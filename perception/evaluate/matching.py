@@ -186,9 +186,11 @@ def _assign(
 class ClassCurve:
     """Detections of one class by descending score, ready to be summed again and again.
 
-    image: int64 (n,). right, wrong: bool (T, n). objects: float64 (P,), counted objects a picture.
+    label: the class. image: int64 (n,). right, wrong: bool (T, n).
+    objects: float64 (P,), counted objects a picture.
     """
 
+    label: int
     image: Ints
     right: Bools
     wrong: Bools
@@ -196,15 +198,19 @@ class ClassCurve:
 
 
 def class_curves(matches: Matches) -> tuple[ClassCurve, ...]:
-    """One curve a class."""
+    """One curve for each class that has counted objects; the others are undefined."""
     truth = matches.tables.truth
     pictures = len(matches.tables.pictures)
+    judged = ~matches.ignored.all(axis=0)
     curves = []
     for label in range(len(matches.tables.names)):
-        columns = np.flatnonzero(matches.labels == label)
         objects = truth.image[matches.counted & (truth.labels == label)]
+        if not len(objects):
+            continue
+        columns = np.flatnonzero((matches.labels == label) & judged)
         curves.append(
             ClassCurve(
+                label=label,
                 image=matches.image[columns],
                 right=matches.right[:, columns],
                 wrong=matches.wrong[:, columns],
@@ -240,7 +246,7 @@ def curve_precision(curve: ClassCurve, weights: Floats | None = None) -> Floats:
 
 
 def average_precisions(curves: tuple[ClassCurve, ...], weights: Floats | None = None) -> Floats:
-    """float64 (T, K) average precision; NaN for a class without objects."""
+    """float64 (T, C) average precision of each curve; NaN where the weights leave no object."""
     if not curves:
         return np.zeros((len(IOU_THRESHOLDS), 0))
     return np.stack([curve_precision(curve, weights).mean(axis=1) for curve in curves], axis=1)

@@ -19,11 +19,12 @@ pytest.importorskip("faster_coco_eval", reason="needs the extra 'eval'")
 @given(tables())
 def test_average_precision_of_the_record_equals_coco(data):
     result = coco.evaluate(data)
-    values = average_precisions(class_curves(match(data)))
+    curves = class_curves(match(data))
+    values = average_precisions(curves)
     assert mean_defined(values) == pytest.approx(result.ap, abs=1e-9)
-    assert mean_defined(values[0]) == pytest.approx(result.ap50, abs=1e-9)
-    for label, item in enumerate(result.per_class):
-        assert mean_defined(values[:, label]) == pytest.approx(item.ap, abs=1e-9)
+    assert mean_defined(values[:1]) == pytest.approx(result.ap50, abs=1e-9)
+    for curve, column in zip(curves, values.T, strict=True):
+        assert column.mean() == pytest.approx(result.per_class[curve.label].ap, abs=1e-9)
 
 
 @settings(max_examples=50, deadline=None)
@@ -63,6 +64,8 @@ def test_weights_equal_repeating_pictures(data):
     )
     weighted = average_precisions(class_curves(match(data)), weights.astype(float))
     direct = average_precisions(class_curves(match(again)))
+    # A class whose objects were all left out has no curve in the one and NaN in the other.
+    weighted = weighted[:, ~np.isnan(weighted).any(axis=0)]
     np.testing.assert_allclose(weighted, direct, atol=1e-9)
 
 
