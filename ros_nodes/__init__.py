@@ -1,0 +1,1 @@
+"""ROS 2 nodes: parameters, QoS, lifecycle, diagnostics and messages around `perception`."""

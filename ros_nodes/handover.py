@@ -1,0 +1,43 @@
+"""Handing frames and results by reference between nodes that share a process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+Receiver = Callable[[Any], None]
+
+
+class Handover:
+    """Topics inside one process. Items are shared, so nobody may write to them.
+
+    Image topics carry `perception.frame.Frame`; detections and tracks carry
+    (Frame, Detections) pairs, because the Frame holds the header.
+    Receivers are called in the sender's thread and must return at once.
+    """
+
+    def __init__(self) -> None:
+        self._receivers: dict[str, tuple[Receiver, ...]] = {}
+        self._lock = threading.Lock()
+
+    def subscribe(self, topic: str, receiver: Receiver) -> Callable[[], None]:
+        """Call `receiver` for every item on the fully resolved `topic`; returns the way out."""
+        with self._lock:
+            self._receivers[topic] = (*self._receivers.get(topic, ()), receiver)
+
+        def unsubscribe() -> None:
+            with self._lock:
+                kept = tuple(r for r in self._receivers.get(topic, ()) if r is not receiver)
+                self._receivers[topic] = kept
+
+        return unsubscribe
+
+    def wanted(self, topic: str) -> bool:
+        """Whether somebody in this process listens to `topic`."""
+        return bool(self._receivers.get(topic))
+
+    def send(self, topic: str, item: Any) -> None:
+        """Give `item` to every receiver of `topic`."""
+        for receiver in self._receivers.get(topic, ()):
+            receiver(item)

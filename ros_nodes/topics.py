@@ -1,0 +1,19 @@
+"""Topic names, relative and remappable (`/diagnostics` alone is absolute, as the ecosystem has it)."""
+
+IMAGE = "image_raw"
+CAMERA_INFO = "camera_info"
+DETECTIONS = "detections"
+LABEL_INFO = "label_info"
+TRACKS = "tracks"
+OBSTACLES = "obstacles"
+ANNOTATED = "image_annotated"
+MARKERS = "markers"
+CMD_VEL_IN = "cmd_vel_raw"
+CMD_VEL = "cmd_vel"
+ODOM = "odom"
+DIAGNOSTICS = "/diagnostics"
+
+
+def compressed(topic: str) -> str:
+    """The name under which image_transport publishes the compressed form of an image topic."""
+    return f"{topic}/compressed"
