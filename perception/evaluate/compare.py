@@ -43,7 +43,7 @@ class Resampling:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A figure with its bootstrap interval; None where undefined."""
+    """A figure with its bootstrap interval; None where undefined or not resampled."""
 
     value: float | None
     low: float | None
@@ -113,12 +113,12 @@ def _mean(values: Floats) -> float:
 def score_slices(
     tables: BoxTables,
     slices: Sequence[Slice],
-    settings: Resampling,
+    settings: Resampling | None,
     *,
     sequences: Sequence[str] = (),
     progress: Callable[[str], None] = lambda name: None,
 ) -> list[SliceScore]:
-    """Every slice's figures with intervals."""
+    """Every slice's figures, with intervals unless settings is None."""
     unit = units(len(tables.pictures), sequences)
     scores = []
     for part in slices:
@@ -126,16 +126,18 @@ def score_slices(
         matches = record(tables, part)
         curves = class_curves(matches)
         value = figures(curves)
-        drawn = np.array([figures(curves, weights) for weights in resamples(unit, settings)])
+        intervals = [Interval(_or_none(item), None, None) for item in value]
+        if settings is not None:
+            drawn = np.array([figures(curves, weights) for weights in resamples(unit, settings)])
+            intervals = [
+                _interval(item, drawn[:, i], settings.confidence) for i, item in enumerate(value)
+            ]
         scores.append(
             SliceScore(
                 name=part.name,
                 pictures=picture_count(tables, part),
                 objects=int(matches.counted.sum()),
-                figures={
-                    metric: _interval(value[i], drawn[:, i], settings.confidence)
-                    for i, metric in enumerate(METRICS)
-                },
+                figures=dict(zip(METRICS, intervals, strict=True)),
             )
         )
     return scores

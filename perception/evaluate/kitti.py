@@ -169,7 +169,7 @@ def _prepare(frame: KittiFrame, kind: str, difficulty: Difficulty, overlap: floa
         ),
         scores=tuple(scores.tolist()),
         counted=tuple(not flag for flag in small[kept]),
-        in_region=tuple(map(bool, (inside > overlap).any(axis=1))),
+        in_region=tuple(bool(row.any()) for row in inside > overlap),
     )
 
 

@@ -1,0 +1,271 @@
+"""`waysight eval`: score detections and tracks, compare models, replay bags."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from perception.errors import InputError, VerdictFailed
+from perception.evaluate import coco, coco_files, compare, diagnosis, notes, report, slices
+from perception.evaluate.coco import CocoResult
+from perception.evaluate.coco_files import CocoTruth
+from perception.evaluate.compare import METRICS, Resampling
+from perception.evaluate.gate import Gate
+from perception.evaluate.slices import Conditions
+from perception.evaluate.tables import BoxTables
+from perception.files import write_json
+
+REPORT_SAMPLES = 200
+"""Resamples of a report: enough for two digits of an interval, and seconds on 5,000 pictures."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the sub-commands and their options."""
+    kinds = parser.add_subparsers(dest="kind", metavar="KIND", required=True)
+    _add_coco(kinds.add_parser("coco", help="COCO AP and AR, slices, error types, calibration"))
+    _add_compare(kinds.add_parser("compare", help="is result B better than A, slice by slice?"))
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the chosen evaluation; returns 0, or raises VerdictFailed when a gate fails."""
+    return int(args.action(args))
+
+
+def _add_outputs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures here")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="write one HTML file here")
+
+
+def _add_grouping(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--group",
+        action="append",
+        default=[],
+        metavar="NAME=CLASS,CLASS",
+        help="score these classes as one, may be repeated",
+    )
+    parser.add_argument(
+        "--class-agnostic", action="store_true", help="score all classes as one, 'object'"
+    )
+
+
+def _add_resampling(parser: argparse.ArgumentParser, samples: int | None, note: str) -> None:
+    parser.add_argument(
+        "--samples", type=int, default=samples, metavar="N", help=f"bootstrap resamples ({note})"
+    )
+    parser.add_argument(
+        "--confidence",
+        type=float,
+        default=compare.CONFIDENCE,
+        help="level of the intervals (default %(default)s)",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=compare.SEED, help="of the resamples (default %(default)s)"
+    )
+
+
+def _add_coco(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(action=_run_coco)
+    parser.add_argument("truth", type=Path, metavar="GT.json", help="COCO instances file")
+    parser.add_argument("results", type=Path, metavar="DT.json", help="COCO results file")
+    _add_outputs(parser)
+    parser.add_argument(
+        "--images", type=Path, metavar="DIR", help="folder of the pictures, for the report"
+    )
+    _add_grouping(parser)
+    _add_resampling(
+        parser, None, f"default {REPORT_SAMPLES} with --report, else none; 0 switches off"
+    )
+    parser.add_argument(
+        "--min-score",
+        type=float,
+        metavar="S",
+        help="operating point of error counts and confusion (default: best F1)",
+    )
+    parser.add_argument(
+        "--false-alarms",
+        type=float,
+        default=0.1,
+        metavar="R",
+        help="find the score threshold for R false alarms a picture (default %(default)s)",
+    )
+
+
+def _add_compare(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(action=_run_compare)
+    parser.add_argument("first", type=Path, metavar="A.json", help="COCO results of the old model")
+    parser.add_argument("second", type=Path, metavar="B.json", help="COCO results of the new model")
+    parser.add_argument(
+        "--gt", type=Path, required=True, metavar="GT.json", help="COCO instances file"
+    )
+    parser.add_argument(
+        "--gate", type=Path, metavar="gate.yaml", help="fail (exit code 1) when a slice regresses"
+    )
+    _add_outputs(parser)
+    _add_grouping(parser)
+    _add_resampling(parser, compare.SAMPLES, f"default {compare.SAMPLES}")
+
+
+def _groups(args: argparse.Namespace, names: Sequence[str]) -> Mapping[str, Sequence[str]]:
+    if args.class_agnostic and args.group:
+        raise InputError("--class-agnostic and --group cannot be used together")
+    if args.class_agnostic:
+        return {"object": names}
+    groups: dict[str, list[str]] = {}
+    for text in args.group:
+        name, equals, members = text.partition("=")
+        if not name or not equals or not members:
+            raise InputError(f"--group is {text!r}, expected NAME=CLASS,CLASS")
+        groups.setdefault(name, []).extend(item.strip() for item in members.split(","))
+    return groups
+
+
+def _conditions(truth: CocoTruth) -> Conditions:
+    return Conditions(
+        attributes=truth.attributes,
+        occlusion=truth.occlusion,
+        truncation=truth.truncation,
+        distance=truth.distance,
+    )
+
+
+def _with_progress(total: int, label: str) -> tuple[Progress, Callable[[str], None]]:
+    """A progress bar on stderr and the function that moves it on."""
+    bar = Progress(console=Console(stderr=True), transient=True)
+    task = bar.add_task(label, total=total)
+    return bar, lambda name: bar.advance(task)
+
+
+def _run_coco(args: argparse.Namespace) -> int:
+    truth = coco_files.read_truth(args.truth)
+    tables = truth.tables(coco_files.read_results(args.results, truth))
+    groups = _groups(args, tables.names)
+    tables = tables.grouped(groups) if groups else tables
+    samples = args.samples
+    if samples is None:
+        samples = REPORT_SAMPLES if args.report else 0
+    settings = Resampling(samples, args.confidence, args.seed) if samples else None
+
+    result = coco.evaluate(tables)
+    parts = slices.build(tables, _conditions(truth))
+    bar, advance = _with_progress(len(parts), "slices")
+    with bar:
+        scores = compare.score_slices(
+            tables, parts, settings, sequences=truth.sequences, progress=advance
+        )
+    found = diagnosis.diagnose(tables, min_score=args.min_score)
+    point = diagnosis.threshold_for(found.matches, args.false_alarms)
+    data = {
+        "ground_truth": str(args.truth),
+        "results": str(args.results),
+        "figures": result.to_json(),
+        "slices": [score.to_json() for score in scores],
+        **found.to_json(),
+        "threshold_for_false_alarms": {"limit": args.false_alarms, **asdict(point)},
+        "resampling": None if settings is None else asdict(settings),
+    }
+    if args.json:
+        write_json(args.json, data)
+    if args.report:
+        from perception.evaluate import pages  # brings matplotlib
+
+        sections = pages.coco_sections(
+            result,
+            scores,
+            found,
+            point,
+            source=f"{args.results} against {args.truth}",
+            false_alarms=args.false_alarms,
+            images=args.images,
+        )
+        report.write(args.report, f"Evaluation of {args.results.name}", sections)
+    _print_coco(result)
+    return 0
+
+
+def _print_coco(result: CocoResult) -> None:
+    console = Console()
+    console.print(
+        f"{result.pictures} pictures, {result.truth} objects, {result.detections} detections",
+        highlight=False,
+    )
+    grid = Table(box=None, pad_edge=False)
+    for heading in ("class", "AP", "AP50", "AP75", "AR100", "objects", "detections"):
+        grid.add_column(heading, justify="left" if heading == "class" else "right")
+    figures = [result.ap, result.ap50, result.ap75, result.ar100]
+    counts = [str(result.truth), str(result.detections)]
+    grid.add_row("all", *map(report.figure_text, figures), *counts)
+    for item in result.per_class:
+        if item.truth or item.detections:
+            values = map(report.figure_text, (item.ap, item.ap50, item.ap75, item.ar))
+            grid.add_row(item.name, *values, str(item.truth), str(item.detections))
+    console.print(grid, highlight=False)
+    for note in notes.coco_notes(result):
+        console.print(note, highlight=False)
+
+
+def _run_compare(args: argparse.Namespace) -> int:
+    gate = Gate.from_yaml(args.gate) if args.gate else None
+    settings = Resampling(args.samples, args.confidence, args.seed)
+    truth = coco_files.read_truth(args.gt)
+    pair = [
+        truth.tables(coco_files.read_results(path, truth)) for path in (args.first, args.second)
+    ]
+    groups = _groups(args, truth.names)
+    first, second = (tables.grouped(groups) if groups else tables for tables in pair)
+    rows = _compare(first, second, truth, settings)
+    failures = gate.failures(rows) if gate else []
+    if args.json:
+        write_json(
+            args.json,
+            {
+                "a": str(args.first),
+                "b": str(args.second),
+                "ground_truth": str(args.gt),
+                "resampling": asdict(settings),
+                "slices": [row.to_json() for row in rows],
+                "gate": None if gate is None else {"passed": not failures, "failures": failures},
+            },
+        )
+    if args.report:
+        from perception.evaluate import pages  # brings matplotlib
+
+        title = f"{args.second.name} (B) against {args.first.name} (A)"
+        report.write(args.report, title, pages.compare_sections(rows, failures if gate else None))
+    metric = gate.metric if gate else METRICS[0]
+    _print_comparison([row for row in rows if row.metric == metric])
+    if failures:
+        raise VerdictFailed("the gate fails: " + "; ".join(failures))
+    return 0
+
+
+def _compare(
+    first: BoxTables, second: BoxTables, truth: CocoTruth, settings: Resampling
+) -> list[compare.SliceComparison]:
+    conditions = _conditions(truth)
+    parts = list(
+        zip(slices.build(first, conditions), slices.build(second, conditions), strict=True)
+    )
+    bar, advance = _with_progress(len(parts), "slices")
+    with bar:
+        return compare.compare(
+            first, second, parts, settings, sequences=truth.sequences, progress=advance
+        )
+
+
+def _print_comparison(rows: Sequence[compare.SliceComparison]) -> None:
+    grid = Table(box=None, pad_edge=False)
+    metric = rows[0].metric if rows else METRICS[0]
+    for heading in ("slice", f"{metric} A", f"{metric} B", "B - A", "interval", "B is"):
+        left = heading in ("slice", "B is")
+        grid.add_column(heading, justify="left" if left else "right")
+    for row in rows:
+        values = (report.figure_text(row.a), report.figure_text(row.b), *notes.difference_text(row))
+        grid.add_row(row.name, *values, row.verdict)
+    Console().print(grid, highlight=False)
