@@ -50,9 +50,7 @@ def guardian_settings(data: Mapping[str, Any]) -> GuardianSettings:
     known = ("classes", "zones", "watch_camera", *_OWN_KEYS, *_WATCHDOG_KEYS, *names)
     _refuse_unknown(data, known, "")
     numbers = {key: _number(data, key, "") for key in _OWN_KEYS if key in data}
-    limits: dict[str, Any] = {
-        key: _number(data, key, "") for key in _WATCHDOG_KEYS if key in data
-    }
+    limits: dict[str, Any] = {key: _number(data, key, "") for key in _WATCHDOG_KEYS if key in data}
     if "recovery_frames" in limits:
         if limits["recovery_frames"] != int(limits["recovery_frames"]):
             raise InputError(
@@ -141,9 +139,7 @@ def _points(value: object) -> tuple[tuple[float, float], ...]:
         ]
         numbers = [item for item in flat if _is_number(item)]
         if len(numbers) == len(flat) and len(flat) % 2 == 0:
-            return tuple(
-                (float(x), float(y)) for x, y in zip(flat[::2], flat[1::2], strict=True)
-            )
+            return tuple((float(x), float(y)) for x, y in zip(flat[::2], flat[1::2], strict=True))
     raise InputError(f"points is {given!r}, expected corners as [[x, y], ...] in metres")
 
 

@@ -73,10 +73,8 @@ class Polygon:
             raise InputError(f"points encloses no area: {list(self.points)}")
         for first in range(len(corners)):
             for second in range(first + 2, len(corners) - (first == 0)):
-                if _crosses(
-                    corners[first], following[first], corners[second], following[second]
-                ):
-                    raise InputError(f"points describes a self-crossing polygon: {list(self.points)}")
+                if _crosses(corners[first], following[first], corners[second], following[second]):
+                    raise InputError(f"points crosses itself: {list(self.points)}")
 
     @property
     def extent(self) -> float:
@@ -85,11 +83,9 @@ class Polygon:
     def distance(self, start: Floats, end: Floats) -> Floats:
         corners = np.array(self.points, dtype=np.float64)
         following = np.roll(corners, -1, axis=0)
+        blocks = [slice(at, at + CHUNK) for at in range(0, max(len(start), 1), CHUNK)]
         return np.concatenate(
-            [
-                _segment_to_polygon(corners, following, start[at : at + CHUNK], end[at : at + CHUNK])
-                for at in range(0, max(len(start), 1), CHUNK)
-            ]
+            [_segment_to_polygon(corners, following, start[rows], end[rows]) for rows in blocks]
         )
 
 
@@ -242,9 +238,7 @@ def _inside(corners: Floats, following: Floats, points: Floats) -> Bools:
     return inside
 
 
-def _segment_to_polygon(
-    corners: Floats, following: Floats, start: Floats, end: Floats
-) -> Floats:
+def _segment_to_polygon(corners: Floats, following: Floats, start: Floats, end: Floats) -> Floats:
     """(N,) m from segments start-end (N, 2) to the polygon with edges corners-following (P, 2)."""
     s, e = start[:, None], end[:, None]
     gaps = np.minimum(

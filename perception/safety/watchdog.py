@@ -102,9 +102,7 @@ class SourceWatch:
         self._failed = True
         self._fault = f"{self.name} never came"
 
-    def observe(
-        self, stamp_ns: int, valid: bool, times: Times, settings: WatchdogSettings
-    ) -> bool:
+    def observe(self, stamp_ns: int, valid: bool, times: Times, settings: WatchdogSettings) -> bool:
         """Take note of a frame; whether it is healthy, so that its content may be used."""
         # A source that died a moment ago must not be revived by the frame that ends its silence.
         self.fault(times, settings)
@@ -129,9 +127,7 @@ class SourceWatch:
             )
         return True
 
-    def _problem(
-        self, stamp_ns: int, valid: bool, times: Times, settings: WatchdogSettings
-    ) -> str:
+    def _problem(self, stamp_ns: int, valid: bool, times: Times, settings: WatchdogSettings) -> str:
         if not valid:
             return "invalid"
         age = (times.now_ns - stamp_ns) / NANOSECONDS

@@ -27,9 +27,7 @@ numbers = st.one_of(
     st.sampled_from([0.0, -0.0, 1e308, -1e308, 5e-324, math.nan, math.inf, -math.inf]),
 )
 twists = st.builds(Twist, numbers, numbers, numbers)
-clocks = st.one_of(
-    st.integers(0, 10**10), st.sampled_from([0, 1, -1, 2**63 - 1, -(2**63), 10**18])
-)
+clocks = st.one_of(st.integers(0, 10**10), st.sampled_from([0, 1, -1, 2**63 - 1, -(2**63), 10**18]))
 BOX = Polygon(((2, -1), (2, 1), (0, 1), (0, -1)))
 shapes = st.sampled_from(
     [Circle(1.0), BOX, VelocityPolygon((VelocityPart(BOX, -2.0, 2.0, -3.0, 3.0),))]
@@ -98,9 +96,7 @@ def assert_safe(command: Twist, decision) -> None:
 )
 def test_any_sequence_of_inputs(zone_list, events):
     guardian = Guardian(
-        GuardianSettings(
-            tuple(zone_list), CLASSES, watchdog=WatchdogSettings(recovery_frames=1)
-        )
+        GuardianSettings(tuple(zone_list), CLASSES, watchdog=WatchdogSettings(recovery_frames=1))
     )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -118,9 +114,7 @@ def test_any_sequence_of_inputs(zone_list, events):
 )
 def test_any_content_on_a_healthy_stream(zone_list, events):
     guardian = Guardian(
-        GuardianSettings(
-            tuple(zone_list), CLASSES, watchdog=WatchdogSettings(recovery_frames=1)
-        )
+        GuardianSettings(tuple(zone_list), CLASSES, watchdog=WatchdogSettings(recovery_frames=1))
     )
     now = 10**9
     with warnings.catch_warnings():

@@ -27,8 +27,18 @@ drive:
   action: limit
   linear_limit: 0.2
   velocity_polygons: [forward, rest]
-  forward: {points: [1, -1, 1, 1, 0, 0], linear_min: 0.0, linear_max: 1, theta_min: -1, theta_max: 1}
-  rest: {points: [[0, 0], [-1, 1], [-1, -1]], linear_min: -1, linear_max: 0, theta_min: -1, theta_max: 1}
+  forward:
+    points: [1, -1, 1, 1, 0, 0]
+    linear_min: 0.0
+    linear_max: 1
+    theta_min: -1
+    theta_max: 1
+  rest:
+    points: [[0, 0], [-1, 1], [-1, -1]]
+    linear_min: -1
+    linear_max: 0
+    theta_min: -1
+    theta_max: 1
 """
 DATA = yaml.safe_load(YAML)
 

@@ -63,7 +63,9 @@ def test_radius_reaches_into_the_zone():
 
 
 def test_circle_counts_its_edge_and_the_radius():
-    assert touching(Circle(2.0), capsules([(2, 0), (0, 2.1), (0, -2.1)], [0, 0.1, 0.05])).tolist() == [
+    assert touching(
+        Circle(2.0), capsules([(2, 0), (0, 2.1), (0, -2.1)], [0, 0.1, 0.05])
+    ).tolist() == [
         True,
         True,
         False,
@@ -82,7 +84,9 @@ def test_uncertainty_reaches_along_its_long_axis_only():
 def test_a_segment_across_the_polygon_touches_though_both_ends_are_outside():
     along_x = np.array([[[4.0, 0], [0, 0]]])
     assert touching(SQUARE, capsules([(0, 0.5)], covariances=along_x))[0]
-    assert touching(Polygon(((3, 0.4), (3.2, 0.4), (3.1, 0.6))), capsules([(0, 0.5)], covariances=along_x))[0]
+    assert touching(
+        Polygon(((3, 0.4), (3.2, 0.4), (3.1, 0.6))), capsules([(0, 0.5)], covariances=along_x)
+    )[0]
 
 
 def test_distance_agrees_with_dense_sampling():
@@ -119,7 +123,7 @@ def test_more_obstacles_than_one_block_are_all_judged():
         (((0, 0), (0, 0), (1, 1), (1, 0)), "same corner"),
         (((0, 0), (math.nan, 1), (1, 1)), "finite"),
         (((0, 0), (2000, 0), (0, 2000)), "within 1000 m"),
-        (((0, 0), (2, 2), (2, 0), (0, 1)), "self-crossing"),
+        (((0, 0), (2, 2), (2, 0), (0, 1)), "crosses itself"),
     ],
 )
 def test_polygons_that_enclose_nothing_clear_are_refused(points, message):

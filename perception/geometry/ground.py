@@ -1,0 +1,354 @@
+"""Boxes in a picture to places on the ground, and their motion.
+
+Two estimates of distance, from facts that fail in different ways: where the box's foot meets the
+ground plane (wrong when the floor is not flat, the camera pitches or the foot is hidden), and how
+tall an object of this class is (wrong for an unusual size). Both are fused by inverse variance.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from perception.errors import InputError
+from perception.geometry.camera import Camera, Floats
+
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class SizePrior:
+    """How large objects of a class are, in m.
+
+    height, height_sigma: mean and standard deviation. radius: half of the footprint's larger
+    side as a robot has to keep clear of it.
+    """
+
+    height: float
+    height_sigma: float
+    radius: float
+
+
+PRIORS: Mapping[str, SizePrior] = {
+    # Adult stature is about 1.70 +- 0.10 m (NCD-RisC 2016, men and women together).
+    "person": SizePrior(1.70, 0.10, 0.30),
+    # Counterbalance trucks of 1.5 to 3 t: overhead guard at 2.0 to 2.2 m, mast up to 2.4 m.
+    "forklift": SizePrior(2.15, 0.20, 0.90),
+    # EN 13698-1 pallet 1.2 m x 0.8 m; from 0.14 m bare to about 1.8 m loaded.
+    "pallet": SizePrior(1.00, 0.50, 0.60),
+    "car": SizePrior(1.50, 0.15, 0.90),
+    "truck": SizePrior(3.20, 0.60, 1.25),
+    "bus": SizePrior(3.10, 0.30, 1.25),
+    "motorcycle": SizePrior(1.50, 0.20, 0.50),
+    "bicycle": SizePrior(1.65, 0.20, 0.50),
+    "three_wheeler": SizePrior(1.80, 0.15, 0.70),
+}
+
+UNKNOWN_PRIOR = SizePrior(1.5, 1.0, 0.60)
+"""For a class without a prior: almost no statement about its height."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroundSettings:
+    """pixel_sigma: px, standard deviation of a box edge, at least. relative_sigma: the same as a
+    share of the box's height; the larger one counts. tilt_sigma: rad, of the camera's pitch
+    against the ground, slope of the floor included. height_sigma: m, of the camera's height.
+    edge: px within which a box counts as cut by the picture's edge.
+    """
+
+    pixel_sigma: float = 1.0
+    relative_sigma: float = 0.02
+    tilt_sigma: float = math.radians(0.3)
+    height_sigma: float = 0.01
+    edge: float = 2.0
+
+    def __post_init__(self) -> None:
+        for field, high in (
+            ("pixel_sigma", 100.0),
+            ("relative_sigma", 1.0),
+            ("tilt_sigma", 0.5),
+            ("height_sigma", 5.0),
+            ("edge", 100.0),
+        ):
+            value = getattr(self, field)
+            if not 0.0 <= value <= high:
+                raise InputError(f"{field} is {value}, expected 0 to {high:g}")
+        if self.pixel_sigma == 0.0:
+            raise InputError("pixel_sigma is 0, expected a positive number of pixels")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroundEstimate:
+    """Places of N boxes.
+
+    distances: (N,) m from below the camera to the object's nearest edge. sigmas: (N,) m.
+    by_foot, by_size: (N,) m, the single estimates, NaN where one has nothing to say.
+    positions: (N, 2) m, the object's centre in the base frame. covariances: (N, 2, 2) m^2.
+    radii: (N,) m, half of the object's width, and at least that of its class.
+    heights: (N,) m, as seen at this distance.
+    """
+
+    distances: Floats
+    sigmas: Floats
+    by_foot: Floats
+    by_size: Floats
+    positions: Floats
+    covariances: Floats
+    radii: Floats
+    heights: Floats
+
+
+def locate(
+    boxes: npt.ArrayLike,
+    labels: Sequence[str],
+    camera: Camera,
+    settings: GroundSettings | None = None,
+    priors: Mapping[str, SizePrior] = PRIORS,
+) -> GroundEstimate:
+    """Where the objects of `boxes`, xyxy (N, 4) px of the original image, stand.
+
+    With slopes t = tan(elevation) of the rays through the box's foot and top: distance by foot
+    = camera height / -t_foot, and by size = object height / (t_top - t_foot); errors propagate to
+    first order, so both sigmas grow with the square of the distance. A box cut by the picture's
+    lower edge is only known to be between the camera and the nearest visible ground. Boxes must be
+    finite. A foot hidden behind something lower makes both estimates too far.
+    """
+    settings = settings or GroundSettings()
+    corners = np.asarray(boxes, dtype=np.float64).reshape(-1, 4)
+    prior = [priors.get(label, UNKNOWN_PRIOR) for label in labels]
+    tall = np.array([size.height for size in prior])
+    tall_sigma = np.array([size.height_sigma for size in prior])
+    least = np.array([size.radius for size in prior])
+
+    view = _View.of(corners, camera, settings)
+    by_foot, foot_sigma = _by_foot(view, camera.mount.z, settings)
+    by_size, size_sigma = _by_size(view, tall, tall_sigma)
+    cut_below = corners[:, 3] >= camera.height - settings.edge
+    cut_above = corners[:, 1] <= settings.edge
+    use_foot = np.isfinite(by_foot) & ~cut_below
+    use_size = np.isfinite(by_size) & ~cut_below & ~cut_above
+    distances, sigmas = _fuse(by_foot, foot_sigma, use_foot, by_size, size_sigma, use_size)
+    # Neither holds: all that is known is an upper bound, and the place is uniform below it.
+    bound = np.fmin(by_foot, by_size)
+    unknown = ~(use_foot | use_size)
+    distances = np.where(unknown, bound / 2, distances)
+    sigmas = np.where(unknown, bound / math.sqrt(12), sigmas)
+
+    width = distances * (np.tan(view.left - view.bearing) + np.tan(view.bearing - view.right))
+    radii = np.maximum(least, width / 2)
+    centre = distances + least
+    direction = np.stack([np.cos(view.bearing), np.sin(view.bearing)], axis=-1)
+    across = np.stack([-direction[:, 1], direction[:, 0]], axis=-1)
+    sideways = centre * view.bearing_sigma
+    covariances = (
+        sigmas[:, None, None] ** 2 * direction[:, :, None] * direction[:, None, :]
+        + sideways[:, None, None] ** 2 * across[:, :, None] * across[:, None, :]
+    )
+    return GroundEstimate(
+        distances=distances,
+        sigmas=sigmas,
+        by_foot=by_foot,
+        by_size=by_size,
+        positions=camera.position[:2] + centre[:, None] * direction,
+        covariances=covariances,
+        radii=radii,
+        heights=distances * (view.top - view.foot),
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _View:
+    """Boxes as angles from the camera: bearings in rad, slopes tan(elevation), and their sigmas."""
+
+    bearing: Floats
+    left: Floats
+    right: Floats
+    foot: Floats
+    top: Floats
+    bearing_sigma: Floats
+    foot_sigma: Floats
+    top_sigma: Floats
+    tilt_sigma: Floats
+
+    @classmethod
+    def of(cls, corners: Floats, camera: Camera, settings: GroundSettings) -> _View:
+        x1, y1, x2, y2 = corners.T
+        middle = (x1 + x2) / 2
+        half = (y1 + y2) / 2
+        # One call for all pixels: undistortion costs more per call than per point.
+        pixels = [
+            (middle, y2),
+            (middle, y1),
+            (x1, half),
+            (x2, half),
+            (middle, y2 + 1),
+            (middle, y1 + 1),
+            (middle + 1, y2),
+        ]
+        rays = camera.rays(np.concatenate([np.stack(pair, axis=-1) for pair in pixels]))
+        rays = rays.reshape(len(pixels), len(corners), 3)
+        bearing = np.arctan2(rays[..., 1], rays[..., 0])
+        slope = rays[..., 2] / np.maximum(np.hypot(rays[..., 0], rays[..., 1]), 1e-9)
+        sigma_px = np.maximum(settings.pixel_sigma, settings.relative_sigma * np.abs(y2 - y1))
+        return cls(
+            bearing=bearing[0],
+            left=bearing[2],
+            right=bearing[3],
+            foot=slope[0],
+            top=slope[1],
+            bearing_sigma=np.abs(bearing[6] - bearing[0]) * sigma_px,
+            foot_sigma=np.abs(slope[4] - slope[0]) * sigma_px,
+            top_sigma=np.abs(slope[5] - slope[1]) * sigma_px,
+            # d tan(e) / de = 1 + tan(e)^2.
+            tilt_sigma=(1 + slope[0] ** 2) * settings.tilt_sigma,
+        )
+
+
+def _by_foot(view: _View, height: float, settings: GroundSettings) -> tuple[Floats, Floats]:
+    """Distance (N,) m from the foot's slope and its sigma; NaN at and above the horizon."""
+    below = view.foot < -1e-4
+    slope = np.where(below, -view.foot, np.nan)
+    distance = height / slope
+    slope_sigma = np.hypot(view.foot_sigma, view.tilt_sigma)
+    sigma = distance * np.hypot(slope_sigma / slope, settings.height_sigma / height)
+    return distance, sigma
+
+
+def _by_size(view: _View, tall: Floats, tall_sigma: Floats) -> tuple[Floats, Floats]:
+    """Distance (N,) m from the known height and its sigma; NaN for a box of no height."""
+    rise = view.top - view.foot
+    rise = np.where(rise > 1e-6, rise, np.nan)
+    distance = tall / rise
+    rise_sigma = np.hypot(view.foot_sigma, view.top_sigma)
+    sigma = distance * np.hypot(tall_sigma / tall, rise_sigma / rise)
+    return distance, sigma
+
+
+def _fuse(
+    first: Floats,
+    first_sigma: Floats,
+    use_first: Bools,
+    second: Floats,
+    second_sigma: Floats,
+    use_second: Bools,
+) -> tuple[Floats, Floats]:
+    """Inverse-variance mean of those to be used, and its sigma.
+
+    Estimates that contradict each other widen the result by the Birge ratio (Particle Data Group,
+    Review of Particle Physics, section 5.2): sigma times sqrt(chi^2) where chi^2 > 1.
+    """
+    one = np.where(use_first, first_sigma**-2.0, 0.0)
+    two = np.where(use_second, second_sigma**-2.0, 0.0)
+    total = np.where(one + two > 0, one + two, np.nan)
+    mean = (np.where(use_first, one * first, 0.0) + np.where(use_second, two * second, 0.0)) / total
+    both = use_first & use_second
+    gap = np.where(both, first - second, 0.0)
+    spread = np.where(both, np.hypot(first_sigma, second_sigma), 1.0)
+    return mean, np.sqrt(1 / total) * np.maximum(np.abs(gap) / spread, 1.0)
+
+
+@dataclass(slots=True)
+class _Motion:
+    """Constant-velocity Kalman state of one object: x y vx vy in the base frame, over ground."""
+
+    state: Floats
+    covariance: Floats
+    stamp_ns: int
+
+
+class GroundTracks:
+    """Velocities over ground from the places of tracked objects.
+
+    A constant-velocity Kalman filter per track id in metres and seconds, whose state is carried
+    along as the base frame moves. Places are not filtered: a camera's errors of tilt and size stay
+    the same from picture to picture, and a filter would take their agreement for certainty.
+    """
+
+    def __init__(
+        self, *, acceleration: float = 2.0, first_speed: float = 2.0, retention: float = 1.0
+    ) -> None:
+        """acceleration: m/s^2, standard deviation of what objects do. first_speed: m/s, that of
+        a new object's velocity. retention: s after which an object not seen is forgotten."""
+        self._acceleration = acceleration
+        self._first_speed = first_speed
+        self._retention = retention
+        self._motions: dict[str, _Motion] = {}
+        self._stamp_ns: int | None = None
+
+    def restart(self) -> None:
+        """Forget everything, after a jump of the clock."""
+        self._motions.clear()
+        self._stamp_ns = None
+
+    def update(
+        self,
+        ids: Sequence[str],
+        places: GroundEstimate,
+        stamp_ns: int,
+        ego: tuple[float, float, float] = (0.0, 0.0, 0.0),
+    ) -> Floats:
+        """float64 (N, 2) velocities over ground in axes of the base frame, m/s, NaN = unknown.
+
+        ids: track ids, "" where not tracked. ego: the robot's vx, vy (m/s) and wz (rad/s) since
+        the last picture. A velocity counts as known once its standard deviation is below half of
+        a new object's.
+        """
+        if self._stamp_ns is not None and stamp_ns < self._stamp_ns:
+            self.restart()
+        self._stamp_ns = stamp_ns
+        velocities = np.full((len(ids), 2), np.nan)
+        for row, name in enumerate(ids):
+            place, covariance = places.positions[row], places.covariances[row]
+            if not name or not np.isfinite(place).all():
+                continue
+            motion = self._motions.get(name)
+            if motion is None:
+                self._motions[name] = self._start(place, covariance, stamp_ns)
+                continue
+            self._predict(motion, stamp_ns, ego)
+            _correct(motion, place, covariance)
+            if math.sqrt(motion.covariance[2:, 2:].trace() / 2) < self._first_speed / 2:
+                velocities[row] = motion.state[2:]
+        oldest = stamp_ns - round(self._retention * 1e9)
+        self._motions = {
+            name: motion for name, motion in self._motions.items() if motion.stamp_ns >= oldest
+        }
+        return velocities
+
+    def _start(self, place: Floats, covariance: Floats, stamp_ns: int) -> _Motion:
+        full = np.zeros((4, 4))
+        full[:2, :2] = covariance
+        full[2:, 2:] = np.eye(2) * self._first_speed**2
+        return _Motion(np.concatenate([place, np.zeros(2)]), full, stamp_ns)
+
+    def _predict(self, motion: _Motion, stamp_ns: int, ego: tuple[float, float, float]) -> None:
+        seconds = (stamp_ns - motion.stamp_ns) / 1e9
+        motion.stamp_ns = stamp_ns
+        vx, vy, wz = ego
+        angle = wz * seconds
+        # Midpoint of the arc: exact to third order in the angle of one picture interval.
+        cos, sin = math.cos(angle / 2), math.sin(angle / 2)
+        drove = seconds * np.array([vx * cos - vy * sin, vx * sin + vy * cos])
+        cos, sin = math.cos(angle), math.sin(angle)
+        turn = np.array([[cos, sin], [-sin, cos]])
+        step = np.eye(4)
+        step[:2, 2:] = np.eye(2) * seconds
+        rotate = np.kron(np.eye(2), turn)
+        motion.state = step @ motion.state
+        motion.state[:2] -= drove
+        motion.state = rotate @ motion.state
+        # White-noise acceleration (Bar-Shalom, Estimation with Applications, section 6.3.2).
+        gain = np.concatenate([np.eye(2) * seconds**2 / 2, np.eye(2) * seconds])
+        noise = self._acceleration**2 * gain @ gain.T
+        motion.covariance = rotate @ (step @ motion.covariance @ step.T + noise) @ rotate.T
+
+
+def _correct(motion: _Motion, place: Floats, covariance: Floats) -> None:
+    innovation = motion.covariance[:2, :2] + covariance
+    gain = np.linalg.solve(innovation, motion.covariance[:2, :]).T
+    motion.state = motion.state + gain @ (place - motion.state[:2])
+    motion.covariance = motion.covariance - gain @ motion.covariance[:2, :]

@@ -1,0 +1,189 @@
+import math
+
+import numpy as np
+import pytest
+
+from perception.errors import InputError
+from perception.geometry.camera import Camera, Mount
+from perception.geometry.ground import PRIORS, GroundSettings, GroundTracks, locate
+
+MOUNT = Mount(z=1.2, x=0.2, pitch=math.radians(8))
+CAMERA = Camera.create(832, 512, [620, 0, 416, 0, 620, 256, 0, 0, 1], [], MOUNT)
+
+
+def box(ahead, left=0.0, height=1.7, width=0.5):
+    """Box of an upright board standing on the ground, its middle at (ahead, left)."""
+    corners = [(ahead, left + side, up) for side in (-width / 2, width / 2) for up in (0, height)]
+    pixels = CAMERA.project(corners)
+    return np.concatenate([pixels.min(axis=0), pixels.max(axis=0)])
+
+
+def test_a_person_is_found_where_it_stands():
+    found = locate([box(6.0, 1.0)], ["person"], CAMERA)
+    true = math.hypot(5.8, 1.0)
+    assert found.distances[0] == pytest.approx(true, rel=0.01)
+    # The centre is half a person behind the face that the camera sees.
+    expected = np.array([0.2, 0]) + np.array([5.8, 1.0]) * (true + 0.3) / true
+    np.testing.assert_allclose(found.positions[0], expected, atol=0.1)
+    assert found.heights[0] == pytest.approx(1.7, rel=0.02)
+
+
+def test_both_estimates_are_unbiased_on_their_own():
+    found = locate([box(d) for d in (3, 6, 12, 18)], ["person"] * 4, CAMERA)
+    true = np.array([3, 6, 12, 18]) - 0.2
+    np.testing.assert_allclose(found.by_foot, true, rtol=0.01)
+    np.testing.assert_allclose(found.by_size, true, rtol=0.01)
+
+
+def test_uncertainty_grows_with_distance_and_fusion_beats_the_foot():
+    # From 5 m: nearer, the feet are below the picture.
+    distances = [5, 6, 8, 12, 20]
+    found = locate([box(d) for d in distances], ["person"] * 5, CAMERA)
+    assert (np.diff(found.sigmas) > 0).all()
+    # A pallet's height says little: its distance is all but the foot's.
+    pallets = locate([box(d) for d in distances], ["pallet"] * 5, CAMERA)
+    assert (found.sigmas < pallets.sigmas).all()
+    # The error along the ray is larger than the one across.
+    along, across = found.covariances[3][0, 0], found.covariances[3][1, 1]
+    assert along > 25 * across
+
+
+def test_the_median_error_on_noisy_boxes_is_under_8_percent():
+    rng = np.random.default_rng(5)
+    errors = []
+    for _ in range(400):
+        ahead, left = rng.uniform(3, 20), rng.uniform(-1.5, 1.5)
+        label = ["person", "forklift", "pallet"][rng.integers(3)]
+        prior = PRIORS[label]
+        tall = max(rng.normal(prior.height, prior.height_sigma), 0.2)
+        noisy = box(ahead, left, tall, 2 * prior.radius) + rng.normal(0, 1, 4)
+        noisy = np.clip(noisy, 0, [832, 512, 832, 512])
+        found = locate([noisy], [label], CAMERA)
+        true = math.hypot(ahead - 0.2, left)
+        errors.append(abs(found.distances[0] - true) / true)
+    assert np.median(errors) < 0.08
+
+
+def test_the_stated_sigma_covers_the_errors():
+    rng = np.random.default_rng(6)
+    misses = []
+    for _ in range(500):
+        ahead = rng.uniform(5, 15)
+        tall = rng.normal(1.7, 0.1)
+        tilted = Mount(z=1.2, x=0.2, pitch=math.radians(8) + rng.normal(0, math.radians(0.3)))
+        real = Camera.create(832, 512, CAMERA.matrix, [], tilted)
+        corners = real.project([(ahead, side, up) for side in (-0.25, 0.25) for up in (0, tall)])
+        seen = np.concatenate([corners.min(axis=0), corners.max(axis=0)])
+        sigma_px = max(1.0, 0.02 * (seen[3] - seen[1]))
+        seen += rng.normal(0, sigma_px, 4)
+        found = locate([seen], ["person"], CAMERA)
+        misses.append((found.distances[0] - (ahead - 0.2)) / found.sigmas[0])
+    within = np.mean(np.abs(misses) < 2)
+    assert 0.9 < within <= 1.0
+
+
+def test_a_box_cut_below_is_between_the_camera_and_the_nearest_visible_ground():
+    cut = box(1.0)
+    cut[3] = 512
+    found = locate([cut], ["person"], CAMERA)
+    nearest_visible = CAMERA.ground_points([(416, 512)])[0, 0] - 0.2
+    assert found.distances[0] + math.sqrt(3) * found.sigmas[0] <= nearest_visible * 1.01
+    assert found.distances[0] - math.sqrt(3) * found.sigmas[0] == pytest.approx(0, abs=1e-9)
+
+
+def test_estimates_that_contradict_each_other_widen_the_uncertainty():
+    standing = box(6.0)
+    # On a platform of half a metre: the foot says further away, the size does not.
+    raised = CAMERA.project([(6.0, side, up) for side in (-0.25, 0.25) for up in (0.5, 2.2)])
+    raised = np.concatenate([raised.min(axis=0), raised.max(axis=0)])
+    on_floor, on_platform = (locate([b], ["person"], CAMERA) for b in (standing, raised))
+    assert on_platform.by_foot[0] > 1.5 * on_platform.by_size[0]
+    assert on_platform.sigmas[0] > 2 * on_floor.sigmas[0]
+    assert abs(on_platform.distances[0] - 5.8) < 2 * on_platform.sigmas[0]
+
+
+def test_a_foot_above_the_horizon_leaves_the_size():
+    high = np.array([400, 100, 420, 150.0])
+    found = locate([high], ["person"], CAMERA)
+    assert np.isnan(found.by_foot[0])
+    assert found.distances[0] == found.by_size[0]
+    # Cut at the upper edge as well: no more than an upper bound.
+    cut = np.array([400, 0, 420, 150.0])
+    found = locate([cut], ["person"], CAMERA)
+    assert found.distances[0] == pytest.approx(found.by_size[0] / 2)
+
+
+def test_radius_is_the_width_seen_and_at_least_the_class():
+    wide = locate([box(6.0, width=2.6, height=2.1)], ["forklift"], CAMERA)
+    assert wide.radii[0] == pytest.approx(1.3, rel=0.03)
+    thin = locate([box(6.0, width=0.2)], ["person"], CAMERA)
+    assert thin.radii[0] == 0.3
+
+
+def test_an_unknown_class_is_still_placed_by_its_foot():
+    found = locate([box(6.0)], ["unicorn"], CAMERA)
+    assert found.distances[0] == pytest.approx(5.8, rel=0.03)
+
+
+def test_no_boxes_no_places():
+    found = locate([], [], CAMERA)
+    assert found.positions.shape == (0, 2)
+    assert GroundTracks().update([], found, 1).shape == (0, 2)
+
+
+def test_settings_are_checked():
+    with pytest.raises(InputError, match="pixel_sigma"):
+        GroundSettings(pixel_sigma=0.0)
+    with pytest.raises(InputError, match="tilt_sigma"):
+        GroundSettings(tilt_sigma=math.nan)
+
+
+def drive(tracks, place_at, seconds=1.5, rate=20, ego=(0.0, 0.0, 0.0), name="7"):
+    velocity = None
+    for step in range(round(seconds * rate) + 1):
+        now = step / rate
+        found = locate([box(*place_at(now))], ["person"], CAMERA)
+        velocity = tracks.update([name], found, round((100 + now) * 1e9), ego)
+    return velocity[0]
+
+
+def test_a_walking_person_gets_a_velocity():
+    velocity = drive(GroundTracks(), lambda t: (6.0, 1.5 - 1.2 * t))
+    np.testing.assert_allclose(velocity, [0, -1.2], atol=0.15)
+
+
+def test_what_stands_still_has_no_velocity_over_ground_while_the_robot_drives():
+    velocity = drive(GroundTracks(), lambda t: (8.0 - 1.0 * t, 0.0), ego=(1.0, 0.0, 0.0))
+    np.testing.assert_allclose(velocity, [0, 0], atol=0.15)
+
+
+def test_turning_on_the_spot_moves_nothing():
+    def place(t):
+        angle = math.atan2(0, 6) - 0.3 * t
+        return 6 * math.cos(angle), 6 * math.sin(angle)
+
+    velocity = drive(GroundTracks(), place, ego=(0.0, 0.0, 0.3))
+    np.testing.assert_allclose(velocity, [0, 0], atol=0.2)
+
+
+def test_a_first_sight_and_an_untracked_box_have_no_velocity():
+    found = locate([box(6.0)], ["person"], CAMERA)
+    assert np.isnan(GroundTracks().update(["7"], found, 1_000)).all()
+    tracks = GroundTracks()
+    for stamp in range(20):
+        velocity = tracks.update([""], found, stamp * 50_000_000)
+    assert np.isnan(velocity).all()
+
+
+def test_tracks_are_forgotten_after_their_retention_and_when_time_goes_back():
+    tracks = GroundTracks(retention=0.5)
+    found = locate([box(6.0)], ["person"], CAMERA)
+    nothing = locate([], [], CAMERA)
+    for stamp in range(20):
+        tracks.update(["7"], found, 10**9 + stamp * 50_000_000)
+    tracks.update([], nothing, 4 * 10**9)
+    assert np.isnan(tracks.update(["7"], found, 4 * 10**9 + 1)).all()
+    for stamp in range(20):
+        known = tracks.update(["7"], found, 5 * 10**9 + stamp * 50_000_000)
+    assert np.isfinite(known).all()
+    assert np.isnan(tracks.update(["7"], found, 10**9)).all()
