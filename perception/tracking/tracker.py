@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -193,8 +194,12 @@ class Tracker:
         match and change nothing. resets: jumps back in time that began a new session.
     """
 
-    def __init__(self, settings: TrackerSettings | None = None) -> None:
+    def __init__(
+        self, settings: TrackerSettings | None = None, log: Callable[[str], object] | None = None
+    ) -> None:
+        """`log` takes one sentence at a jump in time; by default the module's logger does."""
         self.settings = settings or TrackerSettings()
+        self._log = log or _LOG.warning
         self.late = 0
         self.resets = 0
         self.reset()
@@ -243,11 +248,8 @@ class Tracker:
             return 0.0
         step = (stamp_ns - self._now_ns) * _NANOSECONDS
         if step < -self.settings.largest_step_back:
-            _LOG.warning(
-                "time jumped back by %.3f s: a new session, %d tracks dropped",
-                -step,
-                len(self._bank),
-            )
+            dropped = len(self._bank)
+            self._log(f"time jumped back by {-step:.3f} s: a new session, {dropped} tracks dropped")
             self.reset()
             self.resets += 1
             self._now_ns = stamp_ns
