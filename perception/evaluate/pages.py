@@ -18,6 +18,8 @@ from perception.evaluate.notes import coco_notes, difference_text
 Section = tuple[str, str]
 """Heading and HTML body."""
 
+LEGEND = "Yellow: what the caption speaks of. Green: ground truth. Red: detections."
+
 
 def coco_sections(
     result: CocoResult,
@@ -36,7 +38,7 @@ def coco_sections(
     """
     tables = found.matches.tables
     curve = plots.precision_recall(class_curves(found.matches), tables.names)
-    legend = '<p class="note">Green: ground truth. Red: detections.</p>' if images else ""
+    legend = f'<p class="note">{LEGEND}</p>' if images else ""
     misses, alarms = report.worst_misses(found, images), report.worst_false_alarms(found, images)
     calibration = report.figure_text(found.calibration.ece)
     return [

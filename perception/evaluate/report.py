@@ -24,6 +24,7 @@ CROP = (320, 240)
 MAX_PICTURE_BYTES = 100 << 20
 TRUTH_BGR = (80, 200, 40)
 RESULT_BGR = (40, 60, 230)
+SUBJECT_BGR = (0, 220, 255)
 
 STYLE = """
 body{font:14px/1.45 system-ui,sans-serif;max-width:1080px;margin:2em auto;padding:0 1em;color:#222}
@@ -151,7 +152,7 @@ def _example(
     picture = None if images is None else _read_picture(images, name)
     if picture is None:
         return Example(name, caption if images is None else f"{caption} (no picture)", None)
-    drawn = _draw(diagnosis, image, picture)
+    drawn = _draw(diagnosis, image, picture, box)
     return Example(name, caption, _cut(drawn, box))
 
 
@@ -171,19 +172,20 @@ def _read_picture(folder: Path, name: str) -> npt.NDArray[np.uint8] | None:
 
 
 def _draw(
-    diagnosis: Diagnosis, image: int, picture: npt.NDArray[np.uint8]
+    diagnosis: Diagnosis, image: int, picture: npt.NDArray[np.uint8], subject: Floats
 ) -> npt.NDArray[np.uint8]:
-    """Truth in green and detections at the operating point in red; one colour a side."""
+    """Truth in green, detections at the operating point in red, the subject in yellow on top."""
     matches = diagnosis.matches
     above = (matches.image == image) & (matches.scores >= diagnosis.best.score)
-    sides = (
-        (matches.tables.truth.boxes[matches.tables.truth.image == image], TRUTH_BGR),
-        (matches.tables.results.boxes[matches.rows[above]], RESULT_BGR),
+    layers = (
+        (matches.tables.truth.boxes[matches.tables.truth.image == image], TRUTH_BGR, 2),
+        (matches.tables.results.boxes[matches.rows[above]], RESULT_BGR, 2),
+        (subject[None], SUBJECT_BGR, 4),
     )
-    for boxes, color in sides:
+    for boxes, color, width in layers:
         corners = np.clip(np.hstack([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]]), -1e4, 1e5)
         for x1, y1, x2, y2 in np.rint(corners).astype(int).tolist():
-            cv2.rectangle(picture, (x1, y1), (x2, y2), color, 2)
+            cv2.rectangle(picture, (x1, y1), (x2, y2), color, width)
     return picture
 
 
