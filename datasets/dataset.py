@@ -35,6 +35,8 @@ class Store(Protocol):
 
     def group(self, number: int) -> pa.RecordBatch: ...
 
+    def findings(self) -> list[dict[str, Any]]: ...
+
 
 class MemoryStore:
     """Rows of a small data set."""
@@ -46,6 +48,10 @@ class MemoryStore:
 
     def group(self, number: int) -> pa.RecordBatch:
         return self._groups[number]
+
+    def findings(self) -> list[dict[str, Any]]:
+        flat = [group.column("findings").flatten().to_pylist() for group in self._groups]
+        return [item for items in flat for item in items]
 
 
 class ParquetStore:
@@ -64,11 +70,18 @@ class ParquetStore:
             raise InputError(f"{path}: not an index of a data set ({error})") from None
         self.sizes = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
 
-    def group(self, number: int) -> pa.RecordBatch:
+    def _open(self) -> Any:
         if self._process != os.getpid():
             self._file = pq.ParquetFile(self.path, memory_map=True)
             self._process = os.getpid()
-        table = self._file.read_row_group(number, use_threads=False).select(SCHEMA.names)
+        return self._file
+
+    def findings(self) -> list[dict[str, Any]]:
+        column = self._open().read(["findings"]).column("findings")
+        return [item for items in column.to_pylist() for item in items or []]
+
+    def group(self, number: int) -> pa.RecordBatch:
+        table = self._open().read_row_group(number, use_threads=False).select(SCHEMA.names)
         batches = table.combine_chunks().to_batches()
         return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=SCHEMA)
 
@@ -156,9 +169,7 @@ class Dataset(Sequence[Sample]):
     def report(self) -> Report:
         """What the reader had to remark, each with file and line."""
         report = Report([Finding(**item) for item in self.store.meta["findings"]])
-        for group in range(len(self.store.sizes)):
-            flat = self.store.group(group).column("findings").flatten()
-            report.extend(Finding(**item) for item in flat.to_pylist())
+        report.extend(Finding(**item) for item in self.store.findings())
         return report
 
     def sample(self, columns: Columns, picture: int) -> Sample:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from perception.errors import InputError
 
-BLOCK = 4 << 20
+BLOCK = 2 << 20
 MAX_ELEMENT = 256 << 20
 """One element larger than this (bytes) is refused: it would break the promise about memory."""
 
@@ -52,6 +52,14 @@ class Piece:
         """Each element's text and line."""
         for start, end, line in zip(self.starts, self.ends, self.lines, strict=True):
             yield self.text[start:end], int(line)
+
+
+    def only_objects(self) -> bool:
+        """False when something stands between the elements that is no object, such as a number."""
+        between = bytearray(self.text)
+        for start, end in zip(self.starts[::-1], self.ends[::-1], strict=True):
+            del between[start:end]
+        return not bytes(between).strip(b", \t\r\n")
 
 
 class Truncated(InputError):

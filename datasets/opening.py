@@ -19,7 +19,7 @@ from perception.datasets.dataset import META_KEY, Dataset, MemoryStore, ParquetS
 from perception.datasets.plan import ALIASES, FORMATS, Plan, format_module, format_name
 from perception.datasets.report import Finding
 from perception.datasets.rows import PICTURES_A_BATCH, SCHEMA
-from perception.datasets.text import walk
+from perception.datasets.text import natural, walk
 from perception.errors import InputError
 from perception.files import atomic_path
 from perception.labels import LabelMap
@@ -167,7 +167,7 @@ class _Gathered:
 
     def meta(self) -> dict[str, Any]:
         declared = self._plan.names if self._plan.names is not None else list(self._declared)
-        names = [*declared, *sorted(set(self._labels) - set(declared))]
+        names = [*declared, *sorted(set(self._labels) - set(declared), key=natural)]
         return {
             "format": self._plan.format,
             "names": names,
@@ -204,7 +204,7 @@ def _write_index(
         holder = tempfile.TemporaryDirectory(prefix="waysight-")
         path = Path(holder.name) / "index.parquet"
     with atomic_path(path) as temporary:
-        with pq.ParquetWriter(temporary, SCHEMA, compression="zstd") as writer:
+        with pq.ParquetWriter(temporary, SCHEMA, compression="snappy") as writer:
             for group in (*first, *rest):
                 writer.write_batch(group, row_group_size=max(1, group.num_rows))
             text = json.dumps(gathered.meta())

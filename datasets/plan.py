@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import pyarrow as pa
 
@@ -14,6 +14,9 @@ from perception.datasets.report import Finding
 from perception.datasets.rows import PICTURES_A_BATCH, Rows
 from perception.errors import InputError
 from perception.labels import nearest
+
+if TYPE_CHECKING:
+    from perception.datasets.source import Source
 
 FORMATS = (
     "coco", "kitti", "bdd100k", "nuscenes", "voc", "yolo", "mot", "ua_detrac", "rosbag2",
@@ -58,8 +61,8 @@ class Format(Protocol):
     def read(self, plan: Plan, units: Iterable[str]) -> Iterator[pa.RecordBatch]:
         """Read some units, in the order given, as batches of rows.SCHEMA."""
 
-    def write(self, source: Any, out: Path) -> list[str]:
-        """Write a convert.Source to the empty folder `out`; returns remarks on what was lost."""
+    def write(self, source: Source, out: Path) -> None:
+        """Write all samples to the empty folder `out`; what is lost goes to source.report."""
 
 
 def format_name(text: str) -> str:

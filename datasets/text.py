@@ -102,3 +102,40 @@ def natural(name: str) -> tuple[object, ...]:
     """Sort key that puts frame 10 after frame 9."""
     return tuple((1, int(part), "") if part.isdigit() else (0, 0, part)
                  for part in re.split(r"([0-9]+)", name) if part)
+
+
+class Pictures:
+    """The picture files below a root, found by name."""
+
+    def __init__(self, root: Path) -> None:
+        self.files = tuple(walk(root, PICTURE_SUFFIXES))
+        self._all = frozenset(self.files)
+        self._by_name: dict[str, list[str]] = {}
+        self._by_stem: dict[str, list[str]] = {}
+        for file in self.files:
+            name = file.rpartition("/")[2]
+            self._by_name.setdefault(name, []).append(file)
+            self._by_stem.setdefault(os.path.splitext(name)[0], []).append(file)
+
+    def find(self, name: str, near: str = "") -> str:
+        """The picture that a label file calls `name`, "" when there is none.
+
+        Looked for below `near` first, then by its whole path, then by its last part. Of several
+        files of that name the one whose path shares most with `near` is taken.
+        """
+        relative = inside(name)
+        if relative is None:
+            return ""
+        joined = f"{near}/{relative}" if near else relative
+        for candidate in (joined, relative):
+            if candidate in self._all:
+                return candidate
+        last = relative.rpartition("/")[2]
+        found = self._by_name.get(last) or self._by_stem.get(os.path.splitext(last)[0], [])
+        tails = [file for file in found if file.endswith(f"/{relative}")] or found
+        return max(tails, key=lambda file: _shared(file, near), default="")
+
+
+def _shared(file: str, near: str) -> int:
+    parts = set(file.split("/")[:-1])
+    return sum(part in parts for part in near.split("/") if part)

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -39,41 +39,45 @@ OCCLUDED_FLAG = 0.5
 """Occlusion written for a mere flag "occluded": some share, nobody knows which."""
 
 
-class _Image(msgspec.Struct):
+# What Arrow's int64 holds; anything larger is itemised like every other unusable value.
+Whole = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+class _Image(msgspec.Struct, gc=False):
     id: int | str
     file_name: str
     width: float | None = 0
     height: float | None = 0
     video_id: int | str | None = None
-    frame_id: int | None = None
+    frame_id: Whole | None = None
     sequence: str | None = None
     camera: str | None = None
     split: str | None = None
-    stamp_ns: int | None = None
+    stamp_ns: Whole | None = None
     attributes: dict[str, Any] | None = None
     ignore_regions: list[list[float]] | None = None
 
 
-class _Annotation(msgspec.Struct):
+class _Annotation(msgspec.Struct, gc=False):
     image_id: int | str
-    category_id: int
-    id: int | str | None = None
+    category_id: Whole
+    id: Whole | str | None = None
     bbox: list[float] | None = None
     iscrowd: int | bool | None = 0
     segmentation: msgspec.Raw = msgspec.Raw()
     score: float | None = None
-    track_id: int | None = None
+    track_id: Whole | None = None
     occlusion: float | None = None
     truncation: float | None = None
     distance: float | None = None
-    points: int | None = None
+    points: Whole | None = None
     velocity: list[float] | None = None
     box_3d: list[float] | None = None
     attributes: dict[str, Any] | None = None
 
 
 class _Category(msgspec.Struct):
-    id: int
+    id: Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
     name: str
 
 
@@ -141,7 +145,7 @@ class _Boxes:
     images: list[npt.NDArray[np.int32]] = field(default_factory=list)
     labels: list[npt.NDArray[np.int32]] = field(default_factory=list)
     boxes: list[npt.NDArray[np.float32]] = field(default_factory=list)
-    lines: list[npt.NDArray[np.int64]] = field(default_factory=list)
+    lines: list[npt.NDArray[np.int32]] = field(default_factory=list)
     more: dict[str, list[Any]] = field(default_factory=dict)
     counts: list[int] = field(default_factory=list)
 
@@ -158,7 +162,9 @@ class _Boxes:
                 values = [default] * count if is_text else np.full(count * width, default)
                 chunk = pa.array(values, kind)
             parts.append(chunk)
-        return pa.chunked_array(parts, kind).combine_chunks()
+        whole = all(pa.types.is_integer(part.type) for part in parts)
+        one = parts[0].type if whole else kind
+        return pa.chunked_array([part.cast(one) for part in parts], one).combine_chunks()
 
 
 class _File:
@@ -168,7 +174,8 @@ class _File:
         self.root, self.unit = root, unit
         self.report = Report()
         self.ids: dict[int | str, int] = {}  # image id -> number, in order of first sight
-        self.images: list[tuple[_Image, int]] = []
+        self.images: list[_Image] = []
+        self.image_lines: list[int] = []
         self.categories: dict[int, str] = {}
         self.boxes = _Boxes()
         self.outlines = 0
@@ -196,51 +203,46 @@ class _File:
 
     def _take(self, piece: Piece) -> None:
         if piece.key == "images":
-            for image, line in self._decode(piece, _Image, "image"):
-                self.images.append((image, line))
-                if self.ids.setdefault(image.id, len(self.ids)) < len(self.images) - 1:
-                    pass
+            images, lines = self._decode(piece, _Image, "image")
+            self.images += images
+            self.image_lines += lines
+            for image in images:
+                self.ids.setdefault(image.id, len(self.ids))
         elif piece.key == "categories":
-            for category, line in self._decode(piece, _Category, "category"):
+            for category, line in zip(*self._decode(piece, _Category, "category"), strict=True):
                 if category.id in self.categories:
                     self._error("duplicate-category", f"category id {category.id} again", line)
                 self.categories.setdefault(category.id, category.name)
         else:
             self._annotations(piece)
 
-    def _decode(self, piece: Piece, kind: type[_T], what: str) -> Iterator[tuple[_T, int]]:
-        """Elements of a piece with their lines; those of the wrong form are itemised."""
+    def _decode(self, piece: Piece, kind: type[_T], what: str) -> tuple[list[_T], list[int]]:
+        """Elements of a piece and their lines; those of the wrong form are itemised."""
         try:
-            values = msgspec.json.decode(b"[" + piece.text.strip(b", \t\r\n") + b"]",
-                                         type=list[kind])  # type: ignore[valid-type]
+            text = b"[" + piece.text.strip(b", \t\r\n") + b"]"
+            values = msgspec.json.decode(text, type=list[kind])  # type: ignore[valid-type]
+            if len(values) == len(piece.lines):
+                return values, piece.lines.tolist()
         except msgspec.MsgspecError:
-            values = None
-        if values is not None and len(values) == len(piece.lines):
-            yield from zip(values, piece.lines.tolist(), strict=True)
-            return
-        if _stray(piece):
-            self._error("bad-json", f"something beside the {what} objects of a list",
-                        int(piece.lines[0]) if len(piece.lines) else 0)
-        for text, line in piece.elements():
+            values = []
+        lines = []
+        if not piece.only_objects():
+            line = int(piece.lines[0]) if len(piece.lines) else 0
+            self._error("bad-json", f"something beside {what} objects in the list", line)
+        for element, line in piece.elements():
             try:
                 # The standard parser takes NaN and 1e400, which other exporters write; whether
                 # the numbers can be used is decided where they are.
-                value = msgspec.convert(json.loads(text), kind)
+                values.append(msgspec.convert(json.loads(element), kind))
+                lines.append(line)
             except (ValueError, RecursionError, msgspec.ValidationError) as error:
                 self._error("bad-json", f"not a usable {what}: {error}", line)
-                continue
-            yield value, line
+        return values, lines
 
     def _annotations(self, piece: Piece) -> None:
-        kept: list[_Annotation] = []
-        lines: list[int] = []
-        for item, line in self._decode(piece, _Annotation, "annotation"):
-            if item.bbox is None or len(item.bbox) != 4:
-                found = "no bbox" if item.bbox is None else f"a bbox of {len(item.bbox)} numbers"
-                self._error("bad-box", f"annotation {item.id} has {found}, expected 4", line)
-                continue
-            kept.append(item)
-            lines.append(line)
+        kept, lines = self._decode(piece, _Annotation, "annotation")
+        if any(item.bbox is None or len(item.bbox) != 4 for item in kept):
+            kept, lines = self._with_box(kept, lines)
         with np.errstate(over="ignore"):
             raw = np.asarray([item.bbox for item in kept], np.float64).reshape(-1, 4)
         good = (np.isfinite(raw) & (np.abs(raw) <= LIMIT)).all(axis=1)
@@ -259,13 +261,25 @@ class _File:
         columns.images.append(
             np.asarray([ids.setdefault(item.image_id, len(ids)) for item in kept], np.int32)
         )
-        columns.labels.append(np.asarray([item.category_id for item in kept], np.int64))
+        columns.labels.append(_category_ids(kept))
         columns.boxes.append(raw.astype(np.float32))
-        columns.lines.append(np.asarray(lines, np.int64))
+        columns.lines.append(np.asarray(lines, np.int32))
         columns.counts.append(len(kept))
         self.outlines += sum(len(item.segmentation) > 2 for item in kept)
         for name, values in _optional(kept).items():
             columns.more.setdefault(name, []).append(values)
+
+    def _with_box(
+        self, items: list[_Annotation], lines: list[int]
+    ) -> tuple[list[_Annotation], list[int]]:
+        good = []
+        for i, item in enumerate(items):
+            if item.bbox is not None and len(item.bbox) == 4:
+                good.append(i)
+                continue
+            found = "no bbox" if item.bbox is None else f"a bbox of {len(item.bbox)} numbers"
+            self._error("bad-box", f"annotation {item.id} has {found}, expected 4", lines[i])
+        return [items[i] for i in good], [lines[i] for i in good]
 
     def _assemble(self) -> Iterator[pa.RecordBatch]:
         rows = Rows()
@@ -278,8 +292,11 @@ class _File:
         rows.findings(self.report.findings)
         yield rows.batch()
         boxes = _joined(self.boxes.boxes, np.float32).reshape(-1, 4)
-        lines = _joined(self.boxes.lines, np.int64)
+        lines = _joined(self.boxes.lines, np.int32)
+        self.boxes.boxes, self.boxes.lines = [boxes], [lines]  # the parts may go
+        self.boxes.images, self.boxes.labels = [], []
         more = {name: self.boxes.column(name) for name in self.boxes.more}
+        self.boxes.more = {}
         folder = self._picture_folder()
         codes = pa.array(list(names.values()), pa.string())
         for begin in range(0, len(self.images), PICTURES_A_BATCH):
@@ -289,14 +306,14 @@ class _File:
             per_box: dict[str, Any] = {"lines": lines[chosen]}
             for name, values in more.items():
                 if values is not None:
-                    per_box[name] = _rows_of(values, chosen, PER_BOX[name][1])
+                    per_box[name] = _rows_of(name, values, chosen)
             yield assemble(
-                self._pictures(self.images[begin:stop], folder),
+                self._pictures(begin, stop, folder),
                 ends - ends[0],
                 boxes[chosen],
                 pa.DictionaryArray.from_arrays(pa.array(labels[chosen]), codes).cast(pa.string()),
                 per_box,
-                ignore=_regions([image for image, _ in self.images[begin:stop]]),
+                ignore=_regions(self.images[begin:stop]),
                 findings=_findings_of(by_picture, begin, stop),
             )
 
@@ -319,33 +336,34 @@ class _File:
     ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], dict[int, list[Finding]]]:
         """Annotations sorted by picture, and what does not fit, itemised."""
         boxes = self.boxes
-        position = np.full(len(self.ids), -1, np.int64)
-        for i, (image, line) in enumerate(self.images):
+        position = np.full(len(self.ids), -1, np.int32)
+        for i, (image, line) in enumerate(zip(self.images, self.image_lines, strict=True)):
             number = self.ids[image.id]
             if position[number] >= 0:
                 self._error("duplicate-image-id", f"image id {image.id!r} again; its annotations "
                             "belong to the first", line, image.file_name)
             else:
                 position[number] = i
-        owners = position[_joined(boxes.images, np.int32)] if self.ids else np.zeros(0, np.int64)
-        raw = _joined(boxes.labels, np.int64)
-        known = np.asarray(list(names), np.int64)
+        owners = position[_joined(boxes.images, np.int32)] if self.ids else np.zeros(0, np.int32)
+        raw = _joined(boxes.labels, np.int32)
+        known = np.asarray(list(names), np.int32)
         labels = np.searchsorted(known, raw)
         right = np.isin(raw, known)
-        lines = _joined(boxes.lines, np.int64)
+        lines = _joined(boxes.lines, np.int32)
         by_picture: dict[int, list[Finding]] = {}
         for i in np.flatnonzero(owners < 0).tolist():
             self._error("unknown-image", "an annotation belongs to no image of the file",
                         int(lines[i]))
         for i in np.flatnonzero(~right & (owners >= 0)).tolist():
-            picture = self.images[owners[i]][0].file_name
+            picture = self.images[owners[i]].file_name
             by_picture.setdefault(int(owners[i]), []).append(
                 Finding("error", "unknown-class", f"category id {raw[i]} is not one of the file's "
                         f"categories ({_range(known)})", self.unit, int(lines[i]), picture)
             )
-        usable = np.flatnonzero(right & (owners >= 0))
-        order = usable[np.argsort(owners[usable], kind="stable")]
-        return order, owners[order], labels.astype(np.int32), by_picture
+        usable = np.flatnonzero(right & (owners >= 0)).astype(np.int32)
+        if len(usable) and (np.diff(owners[usable]) < 0).any():  # most files are sorted already
+            usable = usable[np.argsort(owners[usable], kind="stable")]
+        return usable, owners[usable], labels.astype(np.int16), by_picture
 
     def _picture_folder(self) -> str:
         """The folder below the root in which most of the first pictures are."""
@@ -353,18 +371,17 @@ class _File:
         split = _split(self.unit)
         candidates = ["", parent, "images", f"images/{split}", split, f"{parent}/images",
                       f"{parent}/{split}", "data", "train", "val"]
-        names = [image.file_name for image, _ in self.images[:20]]
+        names = [image.file_name for image in self.images[:20]]
         counts = [
             sum((self.root / folder / name).exists() for name in names if inside(name))
             for folder in candidates
         ]
         return candidates[int(np.argmax(counts))] if max(counts) else parent
 
-    def _pictures(
-        self, images: Sequence[tuple[_Image, int]], folder: str
-    ) -> dict[str, list[Any]]:
+    def _pictures(self, begin: int, stop: int, folder: str) -> dict[str, list[Any]]:
         columns: dict[str, list[Any]] = {name: [] for name in PER_PICTURE}
-        for image, line in images:
+        lines = self.image_lines[begin:stop]
+        for image, line in zip(self.images[begin:stop], lines, strict=True):
             path = inside(f"{folder}/{image.file_name}" if folder else image.file_name)
             path = path if inside(image.file_name) else None
             video = "" if image.video_id is None else str(image.video_id)
@@ -400,30 +417,42 @@ def _regions(images: Sequence[_Image]) -> tuple[npt.NDArray[np.int64], list[floa
 
 def _optional(items: Sequence[_Annotation]) -> dict[str, pa.Array | None]:
     """The columns of PER_BOX that these annotations fill, None where all are default."""
-    flags = [_flag(item.attributes) for item in items]
-    columns: dict[str, tuple[list[Any], Any]] = {
-        "box_ids": (["" if item.id is None else str(item.id) for item in items], ""),
-        "crowd": ([bool(item.iscrowd) for item in items], False),
-        "scores": ([item.score for item in items], None),
-        "track_ids": ([item.track_id for item in items], None),
-        "occlusion": (
-            [flag if item.occlusion is None else item.occlusion
-             for item, flag in zip(items, flags, strict=True)],
-            None,
-        ),
-        "truncation": ([item.truncation for item in items], None),
-        "distance": ([item.distance for item in items], None),
-        "points": ([item.points for item in items], None),
-        "velocity": ([item.velocity for item in items], None),
-        "boxes_3d": ([item.box_3d for item in items], None),
-        "box_attributes": ([to_text(item.attributes) for item in items], ""),
+    ids = [item.id for item in items]
+    all_whole = all(type(number) is int for number in ids)
+    columns: dict[str, list[Any]] = {
+        "crowd": [item.iscrowd for item in items],
+        "scores": [item.score for item in items],
+        "track_ids": [item.track_id for item in items],
+        "occlusion": [item.occlusion for item in items],
+        "truncation": [item.truncation for item in items],
+        "distance": [item.distance for item in items],
+        "points": [item.points for item in items],
+        "velocity": [item.velocity for item in items],
+        "boxes_3d": [item.box_3d for item in items],
+        "box_attributes": [item.attributes for item in items],
     }
-    return {name: _column(name, *column) for name, column in columns.items()}
+    if any(columns["box_attributes"]):
+        flags = [_flag(item.attributes) for item in items]
+        columns["occlusion"] = [
+            flag if value is None else value
+            for value, flag in zip(columns["occlusion"], flags, strict=True)
+        ]
+        columns["box_attributes"] = [to_text(item.attributes) for item in items]
+    columns["crowd"] = [bool(flag) for flag in columns["crowd"]] if any(columns["crowd"]) else []
+    return {
+        # Whole numbers stay numbers until their batch is made: a third of the memory.
+        "box_ids": (
+            pa.array(ids, pa.int64())
+            if all_whole
+            else pa.array(["" if number is None else str(number) for number in ids], pa.string())
+        ),
+        **{name: _column(name, values) for name, values in columns.items()},
+    }
 
 
-def _column(name: str, values: list[Any], missing: Any) -> pa.Array | None:
+def _column(name: str, values: list[Any]) -> pa.Array | None:
     kind, width, default = PER_BOX[name]
-    if all(value is missing or value == missing for value in values):
+    if values.count(None) == len(values):
         return None
     if width > 1:
         blank = [default] * width
@@ -433,15 +462,23 @@ def _column(name: str, values: list[Any], missing: Any) -> pa.Array | None:
     return pa.array([default if value is None else value for value in values], kind)
 
 
+def _category_ids(items: Sequence[_Annotation]) -> npt.NDArray[np.int32]:
+    """int32 (N,); an id that does not fit is no category's, and becomes -1."""
+    ids = np.asarray([item.category_id for item in items], np.int64)
+    return np.where((ids >= 0) & (ids < 2**31), ids, -1).astype(np.int32)
+
+
 def _flag(attributes: Mapping[str, Any] | None) -> float | None:
     occluded = attributes.get("occluded") if attributes else None
     return None if not isinstance(occluded, bool) else OCCLUDED_FLAG if occluded else 0.0
 
 
-def _rows_of(values: pa.Array, chosen: npt.NDArray[Any], width: int) -> pa.Array:
+def _rows_of(name: str, values: pa.Array, chosen: npt.NDArray[Any]) -> pa.Array:
+    width = PER_BOX[name][1]
     if width > 1:
         chosen = (chosen[:, None] * width + np.arange(width)).reshape(-1)
-    return values.take(pa.array(chosen))
+    taken = values.take(pa.array(chosen))
+    return taken.cast(pa.string()) if name == "box_ids" else taken
 
 
 def _joined(chunks: list[npt.NDArray[Any]], kind: type) -> npt.NDArray[Any]:

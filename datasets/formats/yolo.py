@@ -1,0 +1,275 @@
+"""YOLO text labels: one .txt a picture, a row an object, in shares of the picture's size.
+
+Rows of 5 columns are class, centre x, centre y, width, height; 6 add a score; an odd count from 7 on
+is a class and the corners of a polygon, whose enclosing box is taken (yolov5#5210). Anything else is
+itemised and not guessed at.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import yaml
+
+from perception.datasets.pictures import read_header
+from perception.datasets.plan import Plan, batched
+from perception.datasets.report import Finding, Report
+from perception.datasets.rows import Rows
+from perception.datasets.sample import Sample
+from perception.datasets.source import Source, short
+from perception.datasets.text import PICTURE_SUFFIXES, number, read_lines, walk
+from perception.errors import InputError
+from perception.files import read_yaml
+
+HOLDS = frozenset({"unlabelled", "split", "score"})
+_TEXT = frozenset({".txt"})
+_SPLITS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
+_CLASS_FILES = ("classes.txt", "obj.names", "classes.names", "labels.txt", "names.txt",
+                "_darknet.labels")
+_NOT_LABELS = frozenset({*_CLASS_FILES, "train.txt", "val.txt", "valid.txt", "test.txt",
+                         "README.txt", "readme.txt", "README.dataset.txt", "README.roboflow.txt",
+                         "requirements.txt", "notes.txt"})
+
+
+def claims(path: Path) -> str:
+    """See plan.Format."""
+    if path.is_file():
+        return f"{path.name} names classes" if _yaml_names(path) else ""
+    for name in ("data.yaml", "dataset.yaml", "data.yml"):
+        if _yaml_names(path / name):
+            return f"{name} names classes"
+    for file in walk(path, _TEXT):
+        if file.rpartition("/")[2] not in _NOT_LABELS:
+            return f"{file} has rows of shares" if _is_label(path / file) else ""
+    return ""
+
+
+def _yaml_names(file: Path) -> bool:
+    if file.suffix not in (".yaml", ".yml") or not file.is_file():
+        return False
+    try:
+        return isinstance(read_yaml(file).get("names"), (list, dict))
+    except InputError:
+        return False
+
+
+def _is_label(file: Path) -> bool:
+    for line in read_lines(file, "", Report()):
+        fields = line.split()
+        if fields:
+            try:
+                numbers = [float(text) for text in fields]
+            except ValueError:
+                return False
+            return len(fields) >= 5 and all(-0.5 <= v <= 1.5 for v in numbers[1:])
+    return False
+
+
+def plan(path: Path) -> Plan:
+    """See plan.Format; a unit is `picture|label file`."""
+    root = path if path.is_dir() else path.parent
+    texts = [file for file in walk(root, _TEXT) if file.rpartition("/")[2] not in _NOT_LABELS]
+    pictures = list(walk(root, PICTURE_SUFFIXES))
+    if not texts and not pictures:
+        raise InputError(f"{path}: neither label files (.txt) nor pictures found here")
+    findings = Report()
+    names, keypoints = _names(path, root, findings)
+    known = set(texts)
+    units, used = list[str](), set[str]()
+    for picture in pictures:
+        label = next((text for text in _label_paths(picture) if text in known), "")
+        used.add(label)
+        units.append(f"{picture}|{label}")
+    units += [f"|{text}" for text in texts if text not in used]
+    header = {"names": names, "keypoints": keypoints}
+    sources = (*texts, *(f for f in (*_CLASS_FILES, "data.yaml") if (root / f).is_file()))
+    declared = tuple(names) if names is not None else None
+    return Plan("yolo", root, tuple(units), declared, sources, header, tuple(findings.findings))
+
+
+def _label_paths(picture: str) -> Iterator[str]:
+    """Where the labels of a picture may be: .../images/... -> .../labels/..., or beside it."""
+    stem = os.path.splitext(picture)[0]
+    before, found, after = f"/{stem}".rpartition("/images/")
+    if found:
+        yield f"{before}/labels/{after}.txt".removeprefix("/")
+    yield f"{stem}.txt"
+
+
+def _names(path: Path, root: Path, report: Report) -> tuple[list[str] | None, bool]:
+    """Class names in order, None when the set does not say; and whether rows hold key points."""
+    candidates = [path] if path.is_file() else [
+        root / name for name in ("data.yaml", "dataset.yaml", "data.yml") if (root / name).is_file()
+    ]
+    for file in candidates:
+        try:
+            data = read_yaml(file)
+        except InputError as error:
+            report.add("error", "bad-yaml", str(error), file=file.name)
+            continue
+        names = _listed(data.get("names"), file.name, report)
+        if names is not None:
+            return _unique(names, file.name, report), "kpt_shape" in data
+    for folder in ("", "labels", "annotations", "data"):
+        for name in _CLASS_FILES:
+            file = root / folder / name
+            if file.is_file():
+                lines = read_lines(file, name, report)
+                while lines and not lines[-1].strip():
+                    lines.pop()
+                return _unique([line.strip() for line in lines], name, report), False
+    report.add("warning", "no-class-names", "no data.yaml or classes.txt names the classes")
+    return None, False
+
+
+def _listed(names: Any, file: str, report: Report) -> list[str] | None:
+    if isinstance(names, dict):
+        if sorted(names) != list(range(len(names))):
+            report.add("error", "bad-yaml", "the keys of 'names' are not 0, 1, 2...", file=file)
+            return None
+        names = [names[i] for i in range(len(names))]
+    return [str(name).strip() for name in names] if isinstance(names, list) else None
+
+
+def _unique(names: Sequence[str], file: str, report: Report) -> list[str]:
+    """Names without gaps or repeats, so that every class id keeps a name of its own."""
+    result: list[str] = []
+    for i, name in enumerate(names):
+        if not name or name in result:
+            report.add("warning", "bad-class-name",
+                       f"class {i} is called {name!r}; it is read as 'class_{i}'", file=file)
+            name = f"class_{i}"
+        result.append(name)
+    return result
+
+
+def read(plan: Plan, units: Iterable[str]) -> Iterator[pa.RecordBatch]:
+    """See plan.Format."""
+    return batched(units, partial(_read_unit, plan.root, plan.header))
+
+
+def _read_unit(root: Path, header: Mapping[str, Any], rows: Rows, unit: str) -> None:
+    picture, label = unit.split("|")
+    report = Report()
+    lines = read_lines(root / label, label, report) if label else []
+    if not picture:
+        count = sum(bool(line.strip()) for line in lines)
+        report.add("error", "no-picture", f"no picture for this label file: its {count} rows are "
+                   "shares of an unknown size and cannot be used", file=label)
+        rows.picture("", None)
+        rows.findings(report.findings)
+        return
+    width = height = 0
+    try:
+        size = read_header(root / picture)
+        width, height = size.width, size.height
+    except InputError as error:
+        report.add("error", "bad-picture", f"{error}; its {len(lines)} label lines cannot be used",
+                   file=picture, picture=picture)
+        lines = []
+    if not label:
+        report.add("info", "no-label-file", "there is no label file: read as nothing to see",
+                   file=picture, picture=picture)
+    split = next((_SPLITS[part] for part in picture.split("/")[:-1] if part in _SPLITS), "")
+    rows.picture(picture.rpartition("/")[2], picture, width=width, height=height, split=split,
+                 source=label, line=1 if label else 0)
+    seen: dict[tuple[float, ...], int] = {}
+    for i, line in enumerate(lines, 1):
+        if fields := line.split():
+            _row(rows, fields, (width, height), header, seen, Finding("error", "", "", label, i,
+                                                                      picture), report)
+    rows.findings(report.findings)
+
+
+def _row(
+    rows: Rows, fields: list[str], size: tuple[int, int], header: Mapping[str, Any],
+    seen: dict[tuple[float, ...], int], place: Finding, report: Report,
+) -> None:
+    def fault(code: str, message: str, severity: Any = "error") -> None:
+        report.add(severity, code, message, file=place.file, line=place.line, picture=place.picture)
+
+    try:
+        values = tuple(number(text) for text in fields)
+    except ValueError as error:
+        fault("bad-number", str(error))
+        return
+    name = _class_name(values[0], fields[0], header["names"])
+    if name is None:
+        names = header["names"]
+        allowed = f"0..{len(names) - 1}" if names else "0, 1, 2..."
+        fault("unknown-class", f"class {fields[0]} is not in the allowed range {allowed}")
+        return
+    if values in seen:
+        fault("duplicate-row", f"the same as line {seen[values]}; left out", "warning")
+        return
+    seen[values] = place.line
+    count, extra = len(values), {}
+    if count in (5, 6) or (header["keypoints"] and count > 6):
+        x, y, w, h = values[1:5]
+        box = (x - w / 2, y - h / 2, x + w / 2, y + h / 2)
+        if count == 6:
+            extra["scores"] = values[5]
+    elif count >= 7 and count % 2:
+        box = (min(values[1::2]), min(values[2::2]), max(values[1::2]), max(values[2::2]))
+        # Every second value from 1 on is an x, from 2 on a y.
+    else:
+        fault("bad-row", f"found {count} columns, expected 5, 6 or a class and pairs of x y")
+        return
+    width, height = size
+    rows.box(box[0] * width, box[1] * height, box[2] * width, box[3] * height, name,
+             lines=place.line, **extra)
+
+
+def _class_name(value: float, text: str, names: Sequence[str] | None) -> str | None:
+    if value < 0 or value != math.floor(value):
+        return None
+    index = int(value)
+    if names is None:
+        return f"class_{index}"
+    return names[index] if index < len(names) else None
+
+
+def write(source: Source, out: Path) -> None:
+    """Write images/SPLIT, labels/SPLIT and data.yaml; see plan.Format."""
+    splits: dict[str, None] = {}
+    outside = 0
+    for sample in source.samples():
+        split = _SPLITS.get(sample.split, "train")
+        if sample.split and sample.split != split:
+            source.report.add("info", "lost-split", f"split {sample.split!r} is written as {split}",
+                              picture=sample.name)
+        splits[split] = None
+        stem = source.stem(sample)
+        source.put_picture(sample, out / "images" / split, stem)
+        folder = out / "labels" / split
+        folder.mkdir(parents=True, exist_ok=True)
+        if not (sample.width and sample.height) and len(sample.truth):
+            outside += len(sample.truth)
+            text = ""
+        else:
+            text = "".join(_line(sample, i) for i in range(len(sample.truth)))
+        (folder / f"{stem}.txt").write_text(text, encoding="utf-8", newline="\n")
+    if outside:
+        source.report.add("error", "lost-box", f"{outside} boxes of pictures of unknown size are "
+                          "lost: YOLO writes shares of the picture's size")
+    data: dict[str, Any] = {f"{split}": f"images/{split}" for split in sorted(splits)}
+    data["names"] = dict(enumerate(source.names))
+    (out / "data.yaml").write_text(
+        yaml.safe_dump(data, sort_keys=False, allow_unicode=True), encoding="utf-8", newline="\n"
+    )
+
+
+def _line(sample: Sample, i: int) -> str:
+    x1, y1, x2, y2 = (float(v) for v in sample.truth.boxes[i])
+    shares = ((x1 + x2) / 2 / sample.width, (y1 + y2) / 2 / sample.height,
+              (x2 - x1) / sample.width, (y2 - y1) / sample.height)
+    fields = [str(int(sample.truth.labels[i])), *(f"{share:.9f}" for share in shares)]
+    if sample.scored[i]:
+        fields.append(short(float(sample.truth.scores[i])))
+    return " ".join(fields) + "\n"

@@ -1,0 +1,135 @@
+"""What a writer gets: samples, pictures to copy, and a count of what its format cannot hold."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from perception.datasets.dataset import Dataset
+from perception.datasets.report import Report
+from perception.datasets.sample import BagPicture, Sample
+from perception.datasets.text import check_inside
+from perception.errors import InputError
+
+# What a sample can hold: how often it does, and what the report calls it.
+FEATURES: dict[str, tuple[str, Callable[[Sample], int]]] = {
+    "size": ("pictures' width and height", lambda s: int(s.width > 0)),
+    "unlabelled": ("pictures without a box", lambda s: int(len(s.truth) == 0)),
+    "id": ("picture ids", lambda s: int(bool(s.id))),
+    "split": ("pictures' splits", lambda s: int(bool(s.split))),
+    "sequence": ("pictures' sequences", lambda s: int(bool(s.sequence))),
+    "camera": ("pictures' cameras", lambda s: int(bool(s.camera))),
+    "frame": ("frame numbers", lambda s: int(s.frame >= 0)),
+    "stamp": ("times", lambda s: int(s.stamp_ns > 0)),
+    "attributes": ("pictures' attributes", lambda s: int(bool(s.attributes))),
+    "ignore": ("ignore regions", lambda s: len(s.ignore)),
+    "score": ("scores", lambda s: int(s.scored.sum())),
+    "track_id": ("track ids", lambda s: int((s.truth.track_ids >= 0).sum())),
+    "box_id": ("box ids", lambda s: sum(map(bool, s.box_ids))),
+    "crowd": ("crowd flags", lambda s: int(s.crowd.sum())),
+    "occlusion": ("occlusions", lambda s: int((~np.isnan(s.occlusion)).sum())),
+    "truncation": ("truncations", lambda s: int((~np.isnan(s.truncation)).sum())),
+    "distance": ("distances", lambda s: int((~np.isnan(s.distance)).sum())),
+    "points": ("counts of lidar and radar points", lambda s: int((s.points >= 0).sum())),
+    "velocity": ("velocities", lambda s: int((~np.isnan(s.velocity[:, 0])).sum())),
+    "boxes_3d": ("3-D boxes", lambda s: int((~np.isnan(s.boxes_3d[:, 0])).sum())),
+    "box_attributes": ("attributes of boxes", lambda s: sum(map(bool, s.box_attributes))),
+}
+EVERYTHING = frozenset(FEATURES)
+
+
+class Source:
+    """A data set on its way into another format.
+
+    report: what is lost, once `samples` has been read to its end.
+    """
+
+    def __init__(self, dataset: Dataset, holds: frozenset[str], *, pictures: bool = True) -> None:
+        self.dataset = dataset
+        self.names = dataset.names.names
+        self.report = Report()
+        self.pictures = 0
+        self.boxes = 0
+        self._holds = holds
+        self._copies = pictures
+        self._stems: Counter[str] = Counter()
+        self._used = np.zeros(len(self.names), dtype=np.int64)
+
+    def samples(self) -> Iterator[Sample]:
+        """Every sample once, in order; counts what the format cannot hold."""
+        lost = Counter[str]()
+        checks = [(name, count) for name, (_, count) in FEATURES.items() if name not in self._holds]
+        for sample in self.dataset:
+            self.pictures += 1
+            self.boxes += len(sample.truth)
+            np.add.at(self._used, sample.truth.labels, 1)
+            for name, count in checks:
+                lost[name] += count(sample)
+            yield sample
+        for name, (title, _) in FEATURES.items():
+            if lost[name]:
+                self.report.add("info", f"lost-{name}", f"{lost[name]} {title} are lost")
+
+    def used_names(self) -> tuple[str, ...]:
+        """Class names that had a box so far, in class order."""
+        return tuple(name for name, n in zip(self.names, self._used, strict=True) if n)
+
+    def stem(self, sample: Sample, *, folders: bool = False) -> str:
+        """A file name without suffix for a sample, unique in this conversion.
+
+        folders: keep the sub-folders of its name.
+        """
+        name = os.path.splitext(sample.name.replace("\\", "/"))[0] or f"{self.pictures:08d}"
+        parts = [part for part in name.split("/") if part not in ("", ".", "..")]
+        stem = "/".join(parts) if folders else parts[-1] if parts else f"{self.pictures:08d}"
+        stem = stem.replace("\0", "_")
+        self._stems[stem] += 1
+        if self._stems[stem] > 1:
+            self.report.add(
+                "info", "renamed", f"another picture has that name: written as "
+                f"{stem}_{self._stems[stem]}", picture=sample.name,
+            )
+            return f"{stem}_{self._stems[stem]}"
+        return stem
+
+    def put_picture(self, sample: Sample, out: Path, stem: str) -> str:
+        """Copy the picture to out/stem.suffix; returns that name (also when nothing was copied).
+
+        A picture that is missing or leads out of the data set is itemised.
+        """
+        if isinstance(sample.image, BagPicture):
+            from perception.datasets.formats.rosbag2 import encoded_picture
+
+            data, suffix = encoded_picture(sample.image)
+            (out / f"{stem}{suffix}").parent.mkdir(parents=True, exist_ok=True)
+            (out / f"{stem}{suffix}").write_bytes(data)
+            return f"{stem}{suffix}"
+        name = stem + (os.path.splitext(sample.name)[1] or ".jpg")
+        if not self._copies:
+            return name
+        if sample.image is None:
+            self.report.add("warning", "no-picture", "there is no picture file to copy",
+                            picture=sample.name)
+            return name
+        name = stem + sample.image.suffix
+        root = self.dataset.root
+        try:
+            path = check_inside(root, os.path.relpath(sample.image, root))
+            (out / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, out / name)
+        except InputError as error:
+            self.report.add("error", "outside-root", str(error), picture=sample.name)
+        except OSError as error:
+            self.report.add("warning", "no-picture", f"cannot be copied: {error.strerror}",
+                            picture=sample.name)
+        return name
+
+
+def short(value: float) -> str:
+    """The shortest text that gives the same float32 again."""
+    return np.format_float_positional(np.float32(value), trim="-")
