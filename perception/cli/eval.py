@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import html
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
 from perception.errors import InputError, VerdictFailed
-from perception.evaluate import coco, coco_files, compare, diagnosis, notes, report, slices
+from perception.evaluate import coco, coco_files, compare, diagnosis, kitti, notes, report, slices
 from perception.evaluate.coco import CocoResult
 from perception.evaluate.coco_files import CocoTruth
 from perception.evaluate.compare import METRICS, Resampling
@@ -29,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the sub-commands and their options."""
     kinds = parser.add_subparsers(dest="kind", metavar="KIND", required=True)
     _add_coco(kinds.add_parser("coco", help="COCO AP and AR, slices, error types, calibration"))
+    _add_kitti(kinds.add_parser("kitti", help="KITTI AP R40 and R11 by difficulty"))
     _add_compare(kinds.add_parser("compare", help="is result B better than A, slice by slice?"))
 
 
@@ -110,6 +114,20 @@ def _add_compare(parser: argparse.ArgumentParser) -> None:
     _add_outputs(parser)
     _add_grouping(parser)
     _add_resampling(parser, compare.SAMPLES, f"default {compare.SAMPLES}")
+
+
+def _add_kitti(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(action=_run_kitti)
+    parser.add_argument("truth", type=Path, metavar="GT_DIR", help="folder of label files")
+    parser.add_argument("results", type=Path, metavar="DT_DIR", help="folder of result files")
+    parser.add_argument(
+        "--classes",
+        nargs="+",
+        default=list(kitti.CLASSES),
+        metavar="NAME",
+        help="classes to score (default: %(default)s)",
+    )
+    _add_outputs(parser)
 
 
 def _groups(args: argparse.Namespace, names: Sequence[str]) -> Mapping[str, Sequence[str]]:
@@ -195,19 +213,67 @@ def _print_coco(result: CocoResult) -> None:
         f"{result.pictures} pictures, {result.truth} objects, {result.detections} detections",
         highlight=False,
     )
-    grid = Table(box=None, pad_edge=False)
-    for heading in ("class", "AP", "AP50", "AP75", "AR100", "objects", "detections"):
-        grid.add_column(heading, justify="left" if heading == "class" else "right")
-    figures = [result.ap, result.ap50, result.ap75, result.ar100]
-    counts = [str(result.truth), str(result.detections)]
-    grid.add_row("all", *map(report.figure_text, figures), *counts)
-    for item in result.per_class:
-        if item.truth or item.detections:
-            values = map(report.figure_text, (item.ap, item.ap50, item.ap75, item.ar))
-            grid.add_row(item.name, *values, str(item.truth), str(item.detections))
-    console.print(grid, highlight=False)
+    figures = (result.ap, result.ap50, result.ap75, result.ar100)
+    rows: list[Sequence[Any]] = [("all", *figures, result.truth, result.detections)]
+    rows += [
+        (item.name, item.ap, item.ap50, item.ap75, item.ar, item.truth, item.detections)
+        for item in result.per_class
+        if item.truth or item.detections
+    ]
+    heads = ("class", "AP", "AP50", "AP75", "AR100", "objects", "detections")
+    _print_table(heads, rows)
     for note in notes.coco_notes(result):
         console.print(note, highlight=False)
+
+
+def _run_kitti(args: argparse.Namespace) -> int:
+    from perception.evaluate.kitti_files import read_frames  # brings pyarrow
+
+    frames, remarks = read_frames(args.truth, args.results)
+    scores = kitti.evaluate(frames, args.classes)
+    names = [item.name for item in fields(kitti.KittiScore)]
+    heads = [name.replace("_", " ") for name in names]
+    rows = [tuple(getattr(score, name) for name in names) for score in scores]
+    if args.json:
+        write_json(
+            args.json,
+            {
+                "ground_truth": str(args.truth),
+                "results": str(args.results),
+                "frames": len(frames),
+                "notes": remarks,
+                "scores": [asdict(score) for score in scores],
+            },
+        )
+    if args.report:
+        body = "".join(f'<p class="note">{html.escape(text)}</p>' for text in remarks)
+        body += report.table(heads, rows)
+        report.write(args.report, f"KITTI evaluation of {args.results.name}", [("Scores", body)])
+    console = Console()
+    console.print(f"{len(frames)} frames", highlight=False)
+    _print_table(
+        ("class", "difficulty", "AP R40", "AP R11", "found", "false", "missed", "objects"),
+        [
+            (item.kind, item.difficulty, item.ap_r40, item.ap_r11, item.true_positives)
+            + (item.false_alarms, item.missed, item.truth)
+            for item in scores
+        ],
+    )
+    for text in remarks:
+        console.print(text, highlight=False)
+    return 0
+
+
+def _print_table(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Texts to the left, numbers to the right, as far as the first row shows."""
+    grid = Table(box=None, pad_edge=False)
+    for column, head in enumerate(heads):
+        text = bool(rows) and isinstance(rows[0][column], str)
+        grid.add_column(head, justify="left" if text else "right")
+    for row in rows:
+        grid.add_row(*map(report.figure_text, row))
+    # A file or a pipe has no width; cut-off figures would be worse than long lines.
+    Console(width=None if sys.stdout.isatty() else 200).print(grid, highlight=False)
 
 
 def _run_compare(args: argparse.Namespace) -> int:
@@ -260,12 +326,9 @@ def _compare(
 
 
 def _print_comparison(rows: Sequence[compare.SliceComparison]) -> None:
-    grid = Table(box=None, pad_edge=False)
     metric = rows[0].metric if rows else METRICS[0]
-    for heading in ("slice", f"{metric} A", f"{metric} B", "B - A", "interval", "B is"):
-        left = heading in ("slice", "B is")
-        grid.add_column(heading, justify="left" if left else "right")
-    for row in rows:
-        values = (report.figure_text(row.a), report.figure_text(row.b), *notes.difference_text(row))
-        grid.add_row(row.name, *values, row.verdict)
-    Console().print(grid, highlight=False)
+    heads = ("slice", f"{metric} A", f"{metric} B", "B - A", "interval", "B is")
+    _print_table(
+        heads,
+        [(row.name, row.a, row.b, *notes.difference_text(row), row.verdict) for row in rows],
+    )
