@@ -102,33 +102,55 @@ def build(source: Path, prefix: Path, tools: dict[str, str]) -> None:
                 raise InputError(f"{command[0]} could not build vision_msgs:\n{end}")
 
 
-def main() -> int:
+def check_distribution(name: str) -> None:
+    """InputError unless the sourced ROS 2 distribution `name` brings all that the nodes need."""
+    wheels = [wheel.name for wheel in importlib.metadata.distributions(name="ros-rclpy")]
+    if wheels:
+        raise InputError(
+            f"ROS 2 {name} is sourced and the ROS 2 wheels are in {sys.prefix}: their libraries "
+            "do not mix, so remove that environment and set it up again, or do not source the other"
+        )
     try:
-        distribution = os.environ.get("ROS_DISTRO")
+        importlib.import_module("rclpy")
+    except ImportError as error:
+        version = f"{sys.version_info.major}.{sys.version_info.minor}"
+        raise InputError(
+            f"the sourced ROS 2 {name} does not work with {sys.executable} (Python {version}): "
+            f"{error}; use the Python that the distribution was made for"
+        ) from error
+    if importlib.util.find_spec("vision_msgs") is None:
+        raise InputError(
+            f"the sourced ROS 2 {name} has no vision_msgs: install the Debian package "
+            f"ros-{name}-vision-msgs"
+        )
+
+
+def build_once(prefix: Path) -> None:
+    """Build vision_msgs into `prefix`, unless what is there came from the same inputs."""
+    if importlib.util.find_spec("rclpy") is None:
+        raise InputError(
+            "no ROS 2 found: source a distribution, or install the wheels with "
+            "pip install 'waysight[ros]'"
+        )
+    stamp = prefix / "share" / "vision_msgs" / "waysight-build.sha256"
+    wanted = input_hash(SOURCE)
+    if stamp.is_file() and stamp.read_text(encoding="ascii") == wanted:
+        return
+    tools = require_build_tools(Path(sysconfig.get_paths()["include"]))
+    print("vision_msgs: building the interface package (about a minute)", flush=True)
+    # Gone while the build runs: one that is interrupted has to be done again.
+    stamp.unlink(missing_ok=True)
+    build(SOURCE, prefix, tools)
+    stamp.write_text(wanted, encoding="ascii")
+
+
+def main() -> int:
+    distribution = os.environ.get("ROS_DISTRO")
+    try:
         if distribution:
-            if importlib.util.find_spec("vision_msgs") is None:
-                raise InputError(
-                    f"the sourced ROS 2 {distribution} has no vision_msgs: install the Debian "
-                    f"package ros-{distribution}-vision-msgs"
-                )
-            print(f"vision_msgs: the one of the sourced ROS 2 {distribution}")
-            return 0
-        if importlib.util.find_spec("rclpy") is None:
-            raise InputError(
-                "no ROS 2 found: source a distribution, or install the wheels with "
-                "pip install 'waysight[ros]'"
-            )
-        prefix = Path(sys.prefix)
-        stamp = prefix / "share" / "vision_msgs" / "waysight-build.sha256"
-        wanted = input_hash(SOURCE)
-        if stamp.is_file() and stamp.read_text(encoding="ascii") == wanted:
-            return 0
-        tools = require_build_tools(Path(sysconfig.get_paths()["include"]))
-        print("vision_msgs: building the interface package (about a minute)", flush=True)
-        # Gone while the build runs: one that is interrupted has to be done again.
-        stamp.unlink(missing_ok=True)
-        build(SOURCE, prefix, tools)
-        stamp.write_text(wanted, encoding="ascii")
+            check_distribution(distribution)
+        else:
+            build_once(Path(sys.prefix))
     except InputError as error:
         print(f"waysight: error: {error}", file=sys.stderr)
         return 2

@@ -1,0 +1,116 @@
+"""One tree, two packages: what pip installs and what `ros2 run` and `ros2 launch` look for."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+EXECUTABLES = sorted((ROOT / "ros_nodes" / "executables").iterdir())
+
+
+def declared_version() -> str:
+    # Python 3.10 has no tomllib.
+    found = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert found is not None
+    return found[1]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    """A wheel built from a copy, so that no build folder lands in the tree."""
+    folder = tmp_path_factory.mktemp("wheel")
+    copy = folder / "tree"
+    copy.mkdir()
+    for name in ("perception", "datasets", "ros_nodes", "resource"):
+        without = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, copy / name, symlinks=True, ignore=without)
+    for name in ("pyproject.toml", "setup.py", "setup.cfg", "package.xml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, copy)
+    # No isolation: setuptools is in the extra `dev`, and a test asks no package registry.
+    command = ["-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+    subprocess.run([sys.executable, *command, "-w", folder, copy], check=True)
+    (built,) = folder.glob("*.whl")
+    return zipfile.ZipFile(built)
+
+
+def test_wheel_holds_every_module_and_what_lies_beside_it(wheel: zipfile.ZipFile) -> None:
+    inside = set(wheel.namelist())
+    tree = {
+        str(path.relative_to(ROOT))
+        for top in ("perception", "ros_nodes")
+        for pattern in ("*.py", "*.onnx", "*.md", "*.yaml", "*.xml", "*.mp4", "*.msg")
+        for path in (ROOT / top).rglob(pattern)
+    }
+    # Before Python 3.13, rglob does not go through the symbolic link.
+    tree |= {f"perception/{path.relative_to(ROOT)}" for path in (ROOT / "datasets").rglob("*.py")}
+    assert "perception/datasets/__init__.py" in tree
+    assert tree - inside == set()
+
+
+def test_wheel_is_a_ros_package(wheel: zipfile.ZipFile) -> None:
+    data = f"waysight-{declared_version()}.data/data"
+    wanted = {"share/ament_index/resource_index/packages/waysight", "share/waysight/package.xml"}
+    wanted |= {f"lib/waysight/{path.name}" for path in EXECUTABLES}
+    for kind in ("launch", "config"):
+        files = (ROOT / "ros_nodes" / kind).glob("*.*")
+        wanted |= {f"share/waysight/{kind}/{path.name}" for path in files}
+    assert wanted <= {name.removeprefix(f"{data}/") for name in wheel.namelist()}
+    for path in EXECUTABLES:
+        mode = wheel.getinfo(f"{data}/lib/waysight/{path.name}").external_attr >> 16
+        assert mode & 0o111, f"{path.name} lost its executable bit: ros2 run would not find it"
+
+
+def test_wheel_puts_one_command_on_the_path(wheel: zipfile.ZipFile) -> None:
+    entry_points = wheel.read(f"waysight-{declared_version()}.dist-info/entry_points.txt").decode()
+    assert entry_points.split("\n\n")[0].splitlines() == [
+        "[console_scripts]",
+        "waysight = perception.cli:main",
+    ]
+
+
+@pytest.mark.parametrize("path", EXECUTABLES, ids=lambda path: path.name)
+def test_executable_runs_the_main_of_its_node(path: Path) -> None:
+    module = ROOT / "ros_nodes" / f"{path.name}_node.py"
+    assert f"from ros_nodes.{module.stem} import main\n" in path.read_text()
+    functions = [node for node in ast.parse(module.read_text()).body if hasattr(node, "name")]
+    assert "main" in {function.name for function in functions}
+
+
+def test_every_node_has_an_executable() -> None:
+    nodes = {path.stem.removesuffix("_node") for path in (ROOT / "ros_nodes").glob("*_node.py")}
+    assert nodes == {path.name for path in EXECUTABLES}
+
+
+def test_package_xml_agrees_with_pyproject() -> None:
+    package = ElementTree.parse(ROOT / "package.xml").getroot()
+    assert package.findtext("name") == "waysight"
+    assert package.findtext("version") == declared_version()
+
+
+def test_package_xml_names_every_ros_package_that_the_nodes_import() -> None:
+    package = ElementTree.parse(ROOT / "package.xml").getroot()
+    declared = {depend.text for depend in package.findall("exec_depend")}
+    imported = set()
+    for path in (ROOT / "ros_nodes").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                imported.add((node.module or "").split(".")[0])
+    of_ros = {
+        name
+        for name in imported
+        if re.search(r"_(msgs|srvs|interfaces)$", name)
+        or name in {"rclpy", "launch", "launch_ros", "ament_index_python"}
+    }
+    assert of_ros, "the nodes import no ROS package?"
+    assert of_ros <= declared
