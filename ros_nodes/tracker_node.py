@@ -32,7 +32,6 @@ from perception.frame import Frame
 from perception.tracking import Tracker, TrackerSettings, Tracks
 from ros_nodes import convert, qos, topics
 from ros_nodes.diagnostics import ERROR, WARN, Ages, Counters, RateMeter, Status
-from ros_nodes.handover import Handover
 from ros_nodes.lifecycle import WaysightNode, run
 from ros_nodes.parameters import NodeParameters, parameter
 
@@ -116,6 +115,7 @@ class TrackerNode(WaysightNode[TrackerParameters]):
     parameters_type: ClassVar[type[NodeParameters]] = TrackerParameters
 
     def configure(self) -> None:
+        """Create the publishers; trackers are made as cameras appear."""
         self._lock = threading.Lock()  # results may be handed over in the detector's thread
         self._counters = Counters()
         self._ages = Ages()
@@ -127,53 +127,66 @@ class TrackerNode(WaysightNode[TrackerParameters]):
         self._heard = time.monotonic()
         self._incompatible = ""
         self._stampless = False
-        self._tracks = self.create_publisher(Detection2DArray, topics.TRACKS, qos.results())
-        self._velocities = self.create_publisher(
+        self._tracks = self.create_lifecycle_publisher(
+            Detection2DArray, topics.TRACKS, qos.results()
+        )
+        self._velocities = self.create_lifecycle_publisher(
             PointCloud2, topics.TRACK_VELOCITIES, qos.results()
         )
         self._tracks_topic = self.resolve_topic_name(topics.TRACKS)
 
     def cleanup(self) -> None:
+        """Give the publishers back."""
         for name in ("_tracks", "_velocities"):
-            if hasattr(self, name):
-                self.destroy_publisher(getattr(self, name))
-                delattr(self, name)
+            publisher = self.__dict__.pop(name, None)
+            if publisher is not None:
+                self.destroy_lifecycle_publisher(publisher)
 
     def activate(self) -> None:
+        """Subscribe, and listen for detections from this process."""
         self._heard = time.monotonic()
+        self._handed_over = False
         profile = qos.results()
         profile.reliability = ReliabilityPolicy[self.parameters.input_reliability.upper()]
-        self._subscriptions_made = [
-            self.create_subscription(
-                Detection2DArray,
-                topics.DETECTIONS,
-                self._on_message,
-                profile,
-                event_callbacks=SubscriptionEventCallbacks(incompatible_qos=self._on_incompatible),
+        self._names = self.create_subscription(
+            LabelInfo, topics.LABEL_INFO, self._on_labels, qos.latched()
+        )
+        self._input = self.create_subscription(
+            Detection2DArray,
+            topics.DETECTIONS,
+            self._on_message,
+            profile,
+            event_callbacks=SubscriptionEventCallbacks(
+                incompatible_qos=self._on_incompatible, use_default_callbacks=False
             ),
-            self.create_subscription(LabelInfo, topics.LABEL_INFO, self._on_labels, qos.latched()),
-        ]
+        )
         self._leave = self.handover.subscribe(
             self.resolve_topic_name(topics.DETECTIONS), self._on_handover
         )
 
     def deactivate(self) -> None:
-        self._leave()
-        for subscription in self._subscriptions_made:
-            self.destroy_subscription(subscription)
-        self._subscriptions_made.clear()
+        """Unsubscribe; what was seen before a pause is no part of what comes after."""
+        leave = self.__dict__.pop("_leave", None)
+        if leave is not None:
+            leave()
+        for name in ("_input", "_names"):
+            subscription = self.__dict__.pop(name, None)
+            if subscription is not None:
+                self.destroy_subscription(subscription)
         with self._lock:
-            self._trackers.clear()  # what was seen before a pause is no part of what comes after
+            self._trackers.clear()
 
     def apply(self, new: TrackerParameters, changed: frozenset[str]) -> None:
+        """Hand new thresholds to the running trackers."""
         for tracker in getattr(self, "_trackers", {}).values():
             tracker.settings = new.settings()
 
     def diagnostic_values(self) -> Mapping[str, Any]:
+        """Counters, ages and the state of the tracks."""
         last = self._last
         return {
             **self._counters.snapshot(),
-            "rate_hz": f"{self._rate.rate(self._counters.processed):.1f}",
+            "rate": f"{self._rate.rate(self._counters.processed):.2f}",
             "tracks": int((last.ids != UNTRACKED).sum()) if last else 0,
             "untracked": int((last.ids == UNTRACKED).sum()) if last else 0,
             "hidden": len(last.lost) if last else 0,
@@ -184,6 +197,7 @@ class TrackerNode(WaysightNode[TrackerParameters]):
         }
 
     def judge(self) -> Iterable[Status]:
+        """What is wrong at present."""
         if self._incompatible:
             yield ERROR, self._incompatible
         silence = time.monotonic() - self._heard
@@ -197,16 +211,19 @@ class TrackerNode(WaysightNode[TrackerParameters]):
     # Callbacks -------------------------------------------------------------------------------
 
     def _on_message(self, message: Detection2DArray) -> None:
+        if self._handed_over:
+            return  # the same result came by reference from this process
         detections = convert.read_detections(message, self._index)
         with self._lock:
             self._take(convert.message_frame(message), detections, self._index.names)
 
     def _on_handover(self, item: tuple[Frame, Detections]) -> None:
         frame, detections = item
-        if detections.valid and not self._labels:
-            self._counters.add(received=1, invalid=1)  # without names there is nothing to publish
-            return
         with self._lock:
+            if detections.valid and not self._labels:
+                # Names come with the latched LabelInfo; until then the message is the way.
+                return
+            self._handed_over = True
             self._take(frame, detections, self._labels)
 
     def _on_labels(self, message: LabelInfo) -> None:
@@ -294,12 +311,7 @@ def velocity_message(tracks: Detections, frame: Frame) -> PointCloud2:
 
 def main() -> None:
     """Run the tracker as a process of its own."""
-    sys.exit(run([lambda handover: TrackerNode(handover)]))
-
-
-def create(handover: Handover) -> TrackerNode:
-    """The node for a process that holds several."""
-    return TrackerNode(handover)
+    sys.exit(run([TrackerNode]))
 
 
 if __name__ == "__main__":

@@ -39,6 +39,10 @@ class Peer:
         self.statuses: list[DiagnosticStatus] = []
         self.node.create_subscription(DiagnosticArray, "/diagnostics", self._on_status, 10)
 
+    def add(self, node: Node) -> None:
+        """Spin another node of this process and context too."""
+        self._executor.add_node(node)
+
     def _on_status(self, message: DiagnosticArray) -> None:
         self.statuses += message.status
 

@@ -14,12 +14,13 @@ from builtin_interfaces.msg import Time
 from diagnostic_msgs.msg import DiagnosticStatus
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import PointCloud2
-from vision_msgs.msg import Detection2DArray
+from vision_msgs.msg import Detection2DArray, LabelInfo
 
 from perception.detections import Detections
 from perception.frame import Frame
-from ros_nodes import convert
-from ros_nodes.tracker_node import VELOCITY_POINT, TrackerParameters, velocity_message
+from ros_nodes import convert, qos
+from ros_nodes.handover import Handover
+from ros_nodes.tracker_node import VELOCITY_POINT, TrackerNode, TrackerParameters, velocity_message
 from tests.ros_nodes.peer import NodeProcess, Peer
 
 NAMES = ("car", "truck")
@@ -236,3 +237,30 @@ def test_velocities_hold_only_what_is_tracked() -> None:
     points = np.frombuffer(message.data, VELOCITY_POINT)
     assert points.tolist() == [(5, 120.0, 140.0, 3.0, -4.0)]
     assert message.is_dense and message.width == 1 and message.row_step == len(message.data)
+
+
+def test_detections_of_the_same_process_come_and_go_by_reference() -> None:
+    peer, handover = Peer(), Handover()
+    node = TrackerNode(handover, context=peer.context)
+    node.trigger_configure()
+    node.trigger_activate()
+    peer.add(node)
+    received: list[tuple[Frame, Detections]] = []
+    handover.subscribe("/tracks", received.append)
+    names = peer.node.create_publisher(LabelInfo, "label_info", qos.latched())
+    names.publish(convert.label_info(NAMES, 0.5))
+    tracks = peer.collect(Detection2DArray, "tracks")
+    frame = Frame(np.zeros((4, 4), np.uint8), 10**9, "cam")
+    found = Detections.create([BOX], [0.9], [1])
+    peer.wait_for(lambda: node.count_subscribers("tracks") and node._labels, "names known")
+    handover.send("/detections", (frame, found))
+    broken = Detections.failed("corrupt JPEG")
+    handover.send("/detections", (Frame(frame.image, 2 * 10**9, "cam"), broken))
+    assert received[0][0] is frame and received[0][1].track_ids.tolist() == [1]
+    assert not received[1][1].valid  # handed on as unusable, and no empty message for it
+    peer.wait_for(lambda: tracks, "the message for others")
+    peer.spin(0.3)
+    assert [m.detections[0].results[0].hypothesis.class_id for m in tracks] == ["truck"]
+    node.trigger_shutdown()
+    node.destroy_node()
+    peer.close()
