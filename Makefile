@@ -39,10 +39,11 @@ clean:
 venv:
 	@supported='import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))'; \
 	if ! { $(BIN)/python -c "$$supported" && $(BIN)/pip --version; } >/dev/null 2>&1; then \
-	  if ! $(PYTHON) -c "$$supported"; then \
-	    echo "waysight: error: $$($(PYTHON) -V 2>&1 || true) is $(PYTHON), expected Python 3.10 to 3.13:" \
-	      "install one and name it, as in make PYTHON=python3.12" >&2; \
-	    exit 1; \
+	  if ! $(PYTHON) -c "$$supported" 2>/dev/null; then \
+	    found=$$($(PYTHON) -V 2>/dev/null || echo "no program"); \
+	    echo "waysight: error: PYTHON=$(PYTHON) is $$found, expected Python 3.10 to 3.13" \
+	      "as in make PYTHON=python3.12" >&2; \
+	    exit 2; \
 	  fi; \
 	  $(PYTHON) -m venv --clear .venv; \
 	fi
