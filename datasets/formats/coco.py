@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,9 +33,12 @@ from perception.datasets.rows import (
     assemble,
     to_text,
 )
+from perception.datasets.sample import Sample
+from perception.datasets.source import EVERYTHING, Source, short
 from perception.datasets.text import LIMIT, inside
 from perception.errors import InputError
 
+HOLDS = EVERYTHING
 _KEYS = frozenset({"images", "annotations", "categories"})
 OCCLUDED_FLAG = 0.5
 """Occlusion written for a mere flag "occluded": some share, nobody knows which."""
@@ -498,3 +503,138 @@ def _split(unit: str) -> str:
 
 def _range(known: npt.NDArray[np.int64]) -> str:
     return f"{known[0]} to {known[-1]}" if len(known) else "it lists none"
+
+
+def write(source: Source, out: Path) -> None:
+    """Write annotations/instances_SPLIT.json and images; see plan.Format.
+
+    What COCO has no key for goes into keys that its readers pass over; docs/datasets.md lists them.
+    """
+    folder = out / "annotations"
+    folder.mkdir(parents=True)
+    files: dict[str, _Writer] = {}
+    ids = _category_numbers(source)
+    regions = 0
+    try:
+        for sample in source.samples():
+            raw = sample.split or "all"
+            split = "".join(c if c.isalnum() or c in "-_." else "_" for c in raw)
+            if split not in files:
+                files[split] = _Writer(folder / f"instances_{split}.json")
+            stem = source.stem(sample, folders=True)
+            name = source.put_picture(sample, out / "images", stem)
+            files[split].add(sample, name, ids)
+            regions += len(sample.ignore)
+        for file in files.values():
+            file.finish(source.names, ids)
+    finally:
+        for file in files.values():
+            file.close()
+    if regions:
+        source.report.add("info", "extension", f"{regions} ignore regions are kept in the key "
+                          "ignore_regions of their pictures, which other tools do not read")
+
+
+def _category_numbers(source: Source) -> list[int]:
+    """The data set's own category ids when it came from COCO, else 1, 2, 3..."""
+    known = source.dataset.store.meta.get("facts", {}).get("category_ids", "")
+    numbers = json.loads(known) if isinstance(known, str) and known else {}
+    if all(name in numbers for name in source.names):
+        return [int(numbers[name]) for name in source.names]
+    return list(range(1, len(source.names) + 1))
+
+
+class _Writer:
+    """One json file; annotations wait in a second file, so that memory stays constant."""
+
+    def __init__(self, path: Path) -> None:
+        self.file = path.open("w", encoding="utf-8", newline="\n")
+        self.file.write('{"images": [')
+        self.rest = tempfile.TemporaryFile("w+", encoding="utf-8", newline="\n")
+        self.images = self.annotations = 0
+        self.image_ids: set[int] = set()
+
+    def add(self, sample: Sample, name: str, ids: Sequence[int]) -> None:
+        self.images += 1
+        number = int(sample.id) if sample.id.isdigit() and len(sample.id) < 18 else self.images
+        while number in self.image_ids:
+            number += 1
+        self.image_ids.add(number)
+        self.file.write(",\n" if self.images > 1 else "\n")
+        self.file.write(json.dumps(_written_image(sample, name, number), ensure_ascii=False))
+        for i in range(len(sample.truth)):
+            self.annotations += 1
+            item = _written_box(sample, i, number, self.annotations, ids)
+            self.rest.write(",\n" if self.annotations > 1 else "\n")
+            self.rest.write(json.dumps(item, ensure_ascii=False))
+
+    def finish(self, names: Sequence[str], ids: Sequence[int]) -> None:
+        self.file.write('\n], "annotations": [')
+        self.rest.seek(0)
+        shutil.copyfileobj(self.rest, self.file, 1 << 20)
+        categories = [{"id": i, "name": name} for i, name in zip(ids, names, strict=True)]
+        self.file.write('\n], "categories": ' + json.dumps(categories, ensure_ascii=False) + "}\n")
+
+    def close(self) -> None:
+        self.file.close()
+        self.rest.close()
+
+
+def _written_image(sample: Sample, name: str, number: int) -> dict[str, Any]:
+    image: dict[str, Any] = {"id": number, "file_name": name, "width": sample.width,
+                             "height": sample.height}
+    optional = {
+        "sequence": sample.sequence, "camera": sample.camera, "split": sample.split,
+        "stamp_ns": sample.stamp_ns, "attributes": dict(sample.attributes),
+        "ignore_regions": [_left_top(box) for box in sample.ignore],
+    }
+    image.update({key: value for key, value in optional.items() if value})
+    if sample.frame >= 0:
+        image["frame_id"] = sample.frame
+    return image
+
+
+def _written_box(
+    sample: Sample, i: int, image: int, number: int, ids: Sequence[int]
+) -> dict[str, Any]:
+    box = _left_top(sample.truth.boxes[i])
+    item: dict[str, Any] = {
+        "id": int(sample.box_ids[i]) if _is_id(sample.box_ids[i]) else number,
+        "image_id": image,
+        "category_id": ids[int(sample.truth.labels[i])],
+        "bbox": box,
+        "area": round(box[2] * box[3], 4),
+        "iscrowd": int(sample.crowd[i]),
+    }
+    if sample.box_ids[i] and not _is_id(sample.box_ids[i]):
+        item["id"] = sample.box_ids[i]
+    if sample.truth.track_ids[i] >= 0:
+        item["track_id"] = int(sample.truth.track_ids[i])
+    if sample.scored[i]:
+        item["score"] = _plain(sample.truth.scores[i])
+    if sample.points[i] >= 0:
+        item["points"] = int(sample.points[i])
+    for key, value in (("occlusion", sample.occlusion[i]), ("truncation", sample.truncation[i]),
+                       ("distance", sample.distance[i])):
+        if value == value:
+            item[key] = _plain(value)
+    for key, values in (("velocity", sample.velocity[i]), ("box_3d", sample.boxes_3d[i])):
+        if not np.isnan(values).any():
+            item[key] = [_plain(value) for value in values]
+    if sample.box_attributes[i]:
+        item["attributes"] = dict(sample.box_attributes[i])
+    return item
+
+
+def _is_id(text: str) -> bool:
+    return text.isdigit() and len(text) < 18
+
+
+def _plain(value: float) -> float:
+    return float(short(value))
+
+
+def _left_top(box: npt.NDArray[np.float32]) -> list[float]:
+    x1, y1, x2, y2 = (float(value) for value in box)
+    # In double precision: the sum gives the same float32 corner back.
+    return [_plain(x1), _plain(y1), round(x2 - x1, 6), round(y2 - y1, 6)]

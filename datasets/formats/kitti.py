@@ -67,7 +67,7 @@ def _label_folders(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def plan(path: Path) -> Plan:
-    """See plan.Format; a unit is `split folder|stem` or `split folder|label_02/NNNN`."""
+    """See plan.Format; a unit is the split's folder, stem, picture and label folder, or a tracking file."""
     if path.is_file():
         raise InputError(f"{path}: expected the folder that holds label_2, found a file")
     folders = list(_label_folders(path))
@@ -81,16 +81,16 @@ def plan(path: Path) -> Plan:
         texts = [f"{base}{labels}/{name}" for name in _texts(path / folder / labels)]
         sources += texts
         if labels == "label_02":
-            units += [f"tracking|{text}" for text in texts]
+            units += [f"tracking\0{text}" for text in texts]
         else:
             pictures = _listing(path / folder / "image_2")
             stems = {os.path.splitext(os.path.basename(text))[0] for text in texts}
             units += [
-                f"{folder}|{stem}|{pictures.get(stem, '')}|{'label_2' if stem in stems else ''}"
+                f"{folder}\0{stem}\0{pictures.get(stem, '')}\0{'label_2' if stem in stems else ''}"
                 for stem in sorted(stems | set(pictures))
             ]
     if (path / "testing" / "image_2").is_dir() and not (path / "testing" / "label_2").is_dir():
-        units += [f"testing|{stem}|{name}|none"
+        units += [f"testing\0{stem}\0{name}\0none"
                   for stem, name in sorted(_listing(path / "testing" / "image_2").items())]
     return Plan("kitti", path, tuple(units), None, tuple(sources))
 
@@ -103,7 +103,7 @@ def _flat(path: Path) -> Plan:
     pictures = _listing(sibling if sibling.is_dir() else path)
     texts = _texts(path)
     units = tuple(
-        f"|{name[:-4]}|{pictures.get(name[:-4], '')}|{labels}" for name in texts
+        f"\0{name[:-4]}\0{pictures.get(name[:-4], '')}\0{labels}" for name in texts
     )
     sources = tuple(name if labels == "." else f"{labels}/{name}" for name in texts)
     return Plan("kitti", root, units, None, sources)
@@ -124,10 +124,10 @@ def read(plan: Plan, units: Iterable[str]) -> Iterator[pa.RecordBatch]:
 
 
 def _read_unit(root: Path, rows: Rows, unit: str) -> None:
-    if unit.startswith("tracking|"):
-        _read_tracking(root, rows, unit.partition("|")[2])
+    if unit.startswith("tracking\0"):
+        _read_tracking(root, rows, unit.partition("\0")[2])
         return
-    folder, stem, picture, labels = unit.split("|")
+    folder, stem, picture, labels = unit.split("\0")
     base = f"{folder}/" if folder else ""
     flat = labels == "."
     report = Report()

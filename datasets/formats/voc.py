@@ -48,7 +48,7 @@ def _is_voc(path: Path) -> bool:
 
 
 def plan(path: Path) -> Plan:
-    """See plan.Format; a unit is `label file|picture`."""
+    """See plan.Format; a unit is a label file and its picture."""
     root = path if path.is_dir() else path.parent
     files = list(walk(root, _XML)) if path.is_dir() else [path.name]
     if not files:
@@ -60,9 +60,9 @@ def plan(path: Path) -> Plan:
         stem = os.path.splitext(file.rpartition("/")[2])[0]
         picture = pictures.find(stem, file.rpartition("/")[0].replace("Annotations", "JPEGImages"))
         used.add(picture)
-        units.append(f"{file}|{picture}|{splits.get(stem, '')}")
+        units.append(f"{file}\0{picture}\0{splits.get(stem, '')}")
     if path.is_dir():
-        units += [f"|{picture}|" for picture in pictures.files if picture not in used]
+        units += [f"\0{picture}\0" for picture in pictures.files if picture not in used]
     return Plan("voc", root, tuple(units), None, tuple(files))
 
 
@@ -90,7 +90,7 @@ def read(plan: Plan, units: Iterable[str]) -> Iterator[pa.RecordBatch]:
 
 
 def _read_unit(root: Path, rows: Rows, unit: str) -> None:
-    file, picture, split = unit.split("|")
+    file, picture, split = unit.split("\0")
     report = Report()
     node: Node | None = None
     if file:

@@ -72,7 +72,7 @@ def _is_label(file: Path) -> bool:
 
 
 def plan(path: Path) -> Plan:
-    """See plan.Format; a unit is `picture|label file`."""
+    """See plan.Format; a unit is a picture and its label file."""
     root = path if path.is_dir() else path.parent
     texts = [file for file in walk(root, _TEXT) if file.rpartition("/")[2] not in _NOT_LABELS]
     pictures = list(walk(root, PICTURE_SUFFIXES))
@@ -85,8 +85,8 @@ def plan(path: Path) -> Plan:
     for picture in pictures:
         label = next((text for text in _label_paths(picture) if text in known), "")
         used.add(label)
-        units.append(f"{picture}|{label}")
-    units += [f"|{text}" for text in texts if text not in used]
+        units.append(f"{picture}\0{label}")
+    units += [f"\0{text}" for text in texts if text not in used]
     header = {"names": names, "keypoints": keypoints}
     sources = (*texts, *(f for f in (*_CLASS_FILES, "data.yaml") if (root / f).is_file()))
     declared = tuple(names) if names is not None else None
@@ -155,7 +155,7 @@ def read(plan: Plan, units: Iterable[str]) -> Iterator[pa.RecordBatch]:
 
 
 def _read_unit(root: Path, header: Mapping[str, Any], rows: Rows, unit: str) -> None:
-    picture, label = unit.split("|")
+    picture, label = unit.split("\0")
     report = Report()
     lines = read_lines(root / label, label, report) if label else []
     if not picture:
