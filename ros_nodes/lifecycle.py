@@ -7,6 +7,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Generic, TypeVar
 
 import rclpy
@@ -99,6 +100,11 @@ class WaysightNode(LifecycleNode, Generic[P]):
         """Publish diagnostics without waiting for the period."""
         if self._diagnostics:
             self._diagnostics.publish()
+
+    def restore(self, name: str, value: Any) -> None:
+        """Put a parameter back that was accepted and then failed; `apply` is not called."""
+        self.parameters = replace(self.parameters, **{name: value})
+        super().set_parameters_atomically([_as_ros(self._describing[name], value)])
 
     # Lifecycle -------------------------------------------------------------------------------
 

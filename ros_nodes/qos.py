@@ -9,8 +9,8 @@ from rclpy.qos import (
     ReliabilityPolicy,
 )
 
-IMAGE_DEPTH = 5
-"""Pictures that the middleware holds while a node is busy: 28 ms at 180 Hz."""
+IMAGE_DEPTH = 10
+"""Pictures that the middleware holds while a node's thread gets no time: 55 ms at 180 Hz."""
 
 
 def image_subscription(reliability: str = "best_effort", depth: int = IMAGE_DEPTH) -> QoSProfile:

@@ -1,0 +1,97 @@
+"""`waysight run`: start, watch and stop a ROS 2 graph from one YAML file."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from perception.errors import InputError
+from perception.files import write_json
+from ros_nodes.graph import Graph, find_graph, parse_value, read_graph
+from ros_nodes.supervisor import Supervisor
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("graph", help="shipped graph (road) or a graph's .yaml file")
+    parser.add_argument(
+        "--config", type=Path, metavar="YAML", help="graph file to use in place of the shipped one"
+    )
+    parser.add_argument(
+        "--source", help="what the camera reads: video, folder, bag, or device such as /dev/video0"
+    )
+    parser.add_argument("--model", help="shipped model or .onnx file of the detector")
+    parser.add_argument("--record", metavar="FILE.mcap", help="record the results to this file")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NODE.PARAMETER=VALUE",
+        help="any parameter of any node; may be repeated",
+    )
+    parser.add_argument("--seconds", type=float, help="stop after this time (default: run on)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the final report here")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the graph until SIGINT, SIGTERM, its end or --seconds."""
+    if args.seconds is not None and not args.seconds > 0:
+        raise InputError(f"--seconds is {args.seconds}, expected a time above 0")
+    graph = graph_of(args)
+    console = Console(stderr=True)
+    supervisor = Supervisor(graph, lambda text: console.print(f"waysight: {text}", style="dim"))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: supervisor.stop())
+    code = supervisor.run(args.seconds)
+    _report(supervisor, args.json)
+    return code
+
+
+def graph_of(args: argparse.Namespace) -> Graph:
+    """The graph that the arguments describe, checked as far as it can be without starting it."""
+    graph = read_graph(find_graph(args.config or args.graph))
+    if args.source is not None:
+        check_source(args.source)
+        graph = graph.change("camera", {"source": args.source})
+    if args.model is not None:
+        graph = graph.change("detector", {"model": args.model})
+    if args.record is not None:
+        graph = graph.change("recorder", {"output": args.record}, enabled=True)
+    for setting in args.set:
+        name, parameter, value = parse_setting(setting)
+        graph = graph.change(name, {parameter: value})
+    return graph
+
+
+def check_source(source: str) -> None:
+    """Refuse a source that does not exist before any process starts."""
+    if not Path(source).exists():
+        raise InputError(f"{source}: no such file, folder or device")
+
+
+def parse_setting(text: str) -> tuple[str, str, Any]:
+    """(node, parameter, value) of NODE.PARAMETER=VALUE; InputError for another form."""
+    target, equals, value = text.partition("=")
+    node, dot, parameter = target.partition(".")
+    if not (equals and dot and node and parameter):
+        raise InputError(f"--set {text}: expected NODE.PARAMETER=VALUE")
+    return node, parameter, parse_value(value)
+
+
+def _report(supervisor: Supervisor, path: Path | None) -> None:
+    rows = [child.report() for child in supervisor.children]
+    if path is not None:
+        write_json(path, {"processes": rows})
+    table = Table(title="Processes")
+    for heading in ("process", "restarts", "exit codes"):
+        table.add_column(heading)
+    for row in rows:
+        codes = ", ".join(map(str, row["exit_codes"])) + (" (killed)" if row["killed"] else "")
+        table.add_row(row["process"], str(row["restarts"]), codes)
+    Console(file=sys.stdout).print(table)

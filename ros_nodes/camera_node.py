@@ -1,0 +1,258 @@
+"""Camera: a video, a picture folder, a V4L2 device or a bag to Image and CameraInfo."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rclpy.qos import QoSProfile
+from sensor_msgs.msg import CameraInfo, CompressedImage, Image
+
+from perception.errors import InputError
+from perception.frame import Frame
+from ros_nodes import qos, topics
+from ros_nodes.calibration import fit, read_calibration
+from ros_nodes.camera_sources import CameraLost, Feed, open_feed
+from ros_nodes.convert import compressed_message, header, image_message
+from ros_nodes.diagnostics import ERROR, WARN, RateMeter, Status
+from ros_nodes.lifecycle import WaysightNode, run
+from ros_nodes.parameters import NodeParameters, parameter
+
+REOPEN_SECONDS = 1.0
+SUBSCRIBER_PATIENCE = 30.0
+"""Seconds to wait for `wait_subscribers` before starting without them."""
+
+
+@dataclass(frozen=True)
+class CameraParameters(NodeParameters):
+    """Parameters of the camera node."""
+
+    source: str = parameter(
+        "", "Video file, picture folder, rosbag2 bag, or device such as /dev/video0"
+    )
+    bag_topic: str = parameter("", "Image topic of a bag that has several")
+    rate: float | None = parameter(
+        None, "Pictures a second; unset: the source's own", minimum=0.1, maximum=1000.0, unit="Hz"
+    )
+    loop: bool = parameter(False, "Begin again at the end of a file, folder or bag")
+    preload: int = parameter(
+        0,
+        "Pictures to decode before starting and to repeat from memory, so that decoding takes no "
+        "time from the others; 0: decode while running",
+        minimum=0,
+        maximum=1000,
+    )
+    width: int = parameter(0, "Width asked of a device; 0: its own", minimum=0, unit="pixels")
+    height: int = parameter(0, "Height asked of a device; 0: its own", minimum=0, unit="pixels")
+    frame_id: str = parameter("camera_optical_frame", "Optical frame in every header (REP 103)")
+    calibration: str = parameter("", "Calibration YAML of camera_calibration; empty: uncalibrated")
+    format: str = parameter(
+        "raw", "Which image topics to publish", choices=("raw", "compressed", "both")
+    )
+    jpeg_quality: int = parameter(90, "Of compressed pictures", minimum=1, maximum=100)
+    reliability: str = parameter(
+        "best_effort", "QoS of the image topics", choices=("best_effort", "reliable")
+    )
+    depth: int = parameter(
+        qos.IMAGE_DEPTH, "QoS history depth of the image topics", minimum=1, maximum=1000
+    )
+    stamps: str = parameter(
+        "now", "Time in the headers: of publication, or the source's own", choices=("now", "source")
+    )
+    wait_subscribers: int = parameter(
+        0, "Subscribers of the image topic to wait for before the first picture", minimum=0
+    )
+    exit_at_end: bool = parameter(False, "End the process after the last picture")
+
+    def __post_init__(self) -> None:
+        if not self.source:
+            raise InputError(
+                "parameter 'source': got '', expected a video, folder, bag or device"
+            )
+
+
+class CameraNode(WaysightNode[CameraParameters]):
+    """Publishes pictures at a steady rate from a thread of its own."""
+
+    default_name = "camera"
+    parameters_type = CameraParameters
+
+    def configure(self) -> None:
+        """Open the source and read the calibration."""
+        p = self.parameters
+        self._calibration = read_calibration(p.calibration) if p.calibration else CameraInfo()
+        self._feed: Feed | None = None
+        self._open()
+        self._sent = 0
+        self._late = 0
+        self._trouble = ""
+        self._ended = False
+        self._meter = RateMeter()
+        self._image_qos = qos.image_publisher(p.reliability, p.depth)
+        self._info = self.create_lifecycle_publisher(
+            CameraInfo, topics.CAMERA_INFO, qos.results(100)
+        )
+        self._raw = self._publisher(Image, topics.IMAGE, "compressed")
+        self._compressed = self._publisher(
+            CompressedImage, topics.compressed(topics.IMAGE), "raw"
+        )
+        self._image_topic = self.resolve_topic_name(topics.IMAGE)
+
+    def _publisher(self, kind: type, topic: str, unless: str) -> Any:
+        if self.parameters.format == unless:
+            return None
+        profile: QoSProfile = self._image_qos
+        return self.create_lifecycle_publisher(kind, topic, profile)
+
+    def cleanup(self) -> None:
+        """Give the publishers back."""
+        for name in ("_info", "_raw", "_compressed"):
+            publisher = self.__dict__.pop(name, None)
+            if publisher is not None:
+                self.destroy_lifecycle_publisher(publisher)
+
+    def activate(self) -> None:
+        """Start the thread that reads and publishes."""
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="camera", daemon=True)
+        self._thread.start()
+
+    def deactivate(self) -> None:
+        """Stop the thread."""
+        thread = self.__dict__.pop("_thread", None)
+        if thread is not None:
+            self._stop.set()
+            thread.join(timeout=2.0)
+
+    def last_words(self) -> None:
+        """Leave the final count in the diagnostics."""
+        self.diagnose_now()
+
+    def diagnostic_values(self) -> Mapping[str, Any]:
+        """Counters for /diagnostics."""
+        return {
+            "sent": self._sent,
+            "late": self._late,
+            "rate": f"{self._meter.rate(self._sent):.2f}",
+            "unreadable": len(self._feed.problems) if self._feed else 0,
+            "ended": self._ended,
+        }
+
+    def judge(self) -> Iterable[Status]:
+        """What is wrong at present."""
+        if self._trouble:
+            yield ERROR, self._trouble
+        if self._feed and self._feed.problems:
+            yield WARN, self._feed.problems[-1]
+
+    # The thread ------------------------------------------------------------------------------
+
+    def _open(self) -> Feed:
+        p = self.parameters
+        self._feed = open_feed(
+            p.source, bag_topic=p.bag_topic, width=p.width, height=p.height, rate=p.rate
+        )
+        return self._feed
+
+    def _run(self) -> None:
+        try:
+            self._wait_for_subscribers()
+            while not self._stop.is_set():
+                try:
+                    self._play(self._feed or self._open())
+                    break
+                except CameraLost as error:
+                    self._complain(str(error))
+                    self._feed = None
+                    self._stop.wait(REOPEN_SECONDS)
+                    self._try_open()
+        except Exception as error:
+            self._complain(f"camera stopped: {error}")
+            raise
+        finally:
+            self._ended = True
+        if not self._stop.is_set():
+            self.get_logger().info(f"end of {self.parameters.source}: {self._sent} pictures sent")
+            self.diagnose_now()
+            if self.parameters.exit_at_end:
+                self.finish()
+
+    def _try_open(self) -> None:
+        try:
+            self._open()
+        except CameraLost as error:
+            self._complain(str(error))
+
+    def _complain(self, text: str) -> None:
+        self._trouble = text
+        self.get_logger().error(text, throttle_duration_sec=5.0)
+
+    def _wait_for_subscribers(self) -> None:
+        wanted = self.parameters.wait_subscribers
+        deadline = time.monotonic() + SUBSCRIBER_PATIENCE
+        publisher = self._raw or self._compressed
+        while publisher.get_subscription_count() < wanted:
+            if time.monotonic() > deadline:
+                self._complain(f"started without the {wanted} subscribers waited for")
+                return
+            if self._stop.wait(0.05):
+                return
+
+    def _play(self, feed: Feed) -> None:
+        """Publish every picture at its time; a late one moves the following ones back."""
+        rate = self.parameters.rate or feed.rate
+        period = 0.0 if feed.live or not rate else 1.0 / rate
+        due = time.monotonic()
+        for frame in self._endless(feed):
+            wait = due - time.monotonic()
+            if wait > 0 and self._stop.wait(wait):
+                return
+            if self._stop.is_set():
+                return
+            if period and wait < -period:
+                self._late += 1
+                due -= wait
+            self._publish(frame)
+            due += period
+            self._trouble = ""
+
+    def _endless(self, feed: Feed) -> Iterator[Frame]:
+        p = self.parameters
+        if p.preload and not feed.live:
+            held = list(itertools.islice(feed.frames(), p.preload))
+            yield from itertools.cycle(held) if p.loop else held
+            return
+        while True:
+            before = self._sent
+            yield from feed.frames()
+            if not p.loop or self._sent == before:
+                return
+
+    def _publish(self, frame: Frame) -> None:
+        p = self.parameters
+        now = self.get_clock().now().nanoseconds
+        stamp = frame.stamp_ns if p.stamps == "source" else now
+        frame = replace(frame, stamp_ns=stamp, frame_id=p.frame_id)
+        self.handover.send(self._image_topic, frame)
+        if self._raw and self._raw.get_subscription_count():
+            self._raw.publish(image_message(frame))
+        if self._compressed and self._compressed.get_subscription_count():
+            self._compressed.publish(compressed_message(frame, p.jpeg_quality))
+        info = fit(self._calibration, *frame.size)
+        info.header = header(frame)
+        self._info.publish(info)
+        self._sent += 1
+
+
+def main() -> None:
+    """Run the node until it is told to stop."""
+    sys.exit(run([CameraNode]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""What a camera node can read: video files, picture folders, V4L2 devices and rosbag2 bags."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+
+from perception.errors import InputError
+from perception.frame import Frame
+from perception.sources import open_source
+
+FOLDER_RATE = 10.0
+"""Pictures a second of a folder, which names none itself."""
+
+
+class CameraLost(RuntimeError):
+    """A device stopped giving pictures; asking again may help."""
+
+
+@dataclass(frozen=True)
+class Feed:
+    """Pictures in order.
+
+    rate: pictures a second of the source itself; None when it sets its own pace (a device).
+    live: whether pictures come when they come, so that nothing may wait for its time.
+    frames: makes an iterator from the beginning; Frame.stamp_ns is the source's own time.
+    problems: what could not be read so far, one sentence each.
+    """
+
+    rate: float | None
+    live: bool
+    frames: Callable[[], Iterator[Frame]]
+    problems: list[str] = dataclasses.field(default_factory=list)
+
+
+def open_feed(source: str, *, bag_topic: str = "", width: int = 0, height: int = 0,
+              rate: float | None = None) -> Feed:
+    """Open a source by what it is: /dev/video*, a rosbag2 folder or file, a folder, a video.
+
+    width, height, rate: asked of a device; 0 and None leave them to it.
+    Raises InputError for what does not exist or cannot be read, CameraLost for a device that
+    does not answer.
+    """
+    path = Path(source)
+    if source.startswith("/dev/"):
+        return _device(source, width, height, rate)
+    if path.suffix in (".mcap", ".db3") or (path / "metadata.yaml").is_file():
+        return _bag(path, bag_topic)
+    files = open_source(path)
+
+    def frames() -> Iterator[Frame]:
+        for item in files:
+            yield item.frame
+
+    return Feed(files.rate or FOLDER_RATE, False, frames, files.problems)
+
+
+def _device(source: str, width: int, height: int, rate: float | None) -> Feed:
+    if not Path(source).exists():
+        raise CameraLost(f"{source}: no such device")
+
+    def frames() -> Iterator[Frame]:
+        capture = cv2.VideoCapture(source, cv2.CAP_V4L2)
+        try:
+            if not capture.isOpened():
+                raise CameraLost(f"{source}: cannot be opened as a V4L2 camera")
+            wishes = (
+                (cv2.CAP_PROP_FRAME_WIDTH, width),
+                (cv2.CAP_PROP_FRAME_HEIGHT, height),
+                (cv2.CAP_PROP_FPS, rate),
+            )
+            for setting, value in wishes:
+                if value:
+                    capture.set(setting, value)
+            capture.set(cv2.CAP_PROP_BUFFERSIZE, 1)
+            for sequence in itertools.count():
+                ok, image = capture.read()
+                if not ok:
+                    raise CameraLost(f"{source}: gives no more pictures")
+                yield Frame(np.asarray(image, np.uint8), time.time_ns(), "", sequence)
+        finally:
+            capture.release()
+
+    return Feed(None, True, frames)
+
+
+def _bag(path: Path, topic: str) -> Feed:
+    from rosbags.highlevel import AnyReader, AnyReaderError
+
+    folder = path if path.is_dir() else path.parent
+    if not path.exists():
+        raise InputError(f"{path}: no such bag")
+    if not (folder / "metadata.yaml").is_file():
+        raise InputError(f"{path}: no metadata.yaml beside it, so it is no rosbag2 bag")
+    kinds = ("sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage")
+
+    def choose(reader: AnyReader) -> list[Any]:
+        found = [c for c in reader.connections if c.msgtype in kinds]
+        chosen = [c for c in found if not topic or c.topic == topic]
+        names = ", ".join(sorted({c.topic for c in found})) or "none"
+        if not chosen:
+            raise InputError(f"{path}: no image topic '{topic}'; image topics: {names}")
+        if len({c.topic for c in chosen}) > 1:
+            raise InputError(f"{path}: several image topics, choose one by bag_topic: {names}")
+        return chosen
+
+    try:
+        with AnyReader([folder]) as reader:
+            count = sum(c.msgcount for c in choose(reader))
+            seconds = max(reader.duration / 1e9, 1e-3)
+    except (AnyReaderError, OSError, ValueError) as error:
+        raise InputError(f"{path}: not a readable rosbag2 bag: {error}") from error
+    problems: list[str] = []
+
+    def frames() -> Iterator[Frame]:
+        from ros_nodes.convert import compressed_frame, image_frame
+
+        problems.clear()
+        with AnyReader([folder]) as reader:
+            chosen = choose(reader)
+            for sequence, (connection, _, raw) in enumerate(reader.messages(connections=chosen)):
+                message: Any = reader.deserialize(raw, connection.msgtype)
+                decode = image_frame if connection.msgtype == kinds[0] else compressed_frame
+                try:
+                    yield decode(message, sequence)
+                except InputError as error:
+                    problems.append(f"{path}: picture {sequence}: {error}")
+
+    return Feed(max(count - 1, 1) / seconds, False, frames, problems)

@@ -1,0 +1,381 @@
+"""Recorder: topics to MCAP, and pictures with boxes to an H.264 video."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import queue
+import sys
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
+from sensor_msgs.msg import Image
+from vision_msgs.msg import Detection2DArray
+
+from perception.detections import Detections
+from perception.draw import draw
+from perception.errors import InputError
+from perception.frame import Frame
+from perception.runtime.preprocess import as_three_channels
+from ros_nodes import qos
+from ros_nodes import topics as names
+from ros_nodes.convert import NameIndex, image_frame, read_detections, stamp_ns
+from ros_nodes.diagnostics import ERROR, WARN, Counters, Status
+from ros_nodes.lifecycle import WaysightNode, run
+from ros_nodes.mcap_file import McapFile
+from ros_nodes.parameters import NodeParameters, parameter
+from ros_nodes.schemas import message_class
+from ros_nodes.video_file import VideoFile
+
+FLUSH_SECONDS = 0.5
+LOOK_SECONDS = 0.5
+"""Time between two looks for publishers of topics that nobody has published yet."""
+RETRY_SECONDS = 5.0
+RETRY_BYTES = 64 << 20
+"""Free space at which recording begins again after the disk was full."""
+DRAIN_SECONDS = 5.0
+
+# Types of Waysight's own topics, so that their first messages are not lost to looking them up.
+_KNOWN = {
+    names.DETECTIONS: "vision_msgs/msg/Detection2DArray",
+    names.TRACKS: "vision_msgs/msg/Detection2DArray",
+    names.LABEL_INFO: "vision_msgs/msg/LabelInfo",
+    names.CAMERA_INFO: "sensor_msgs/msg/CameraInfo",
+    names.IMAGE: "sensor_msgs/msg/Image",
+    names.compressed(names.IMAGE): "sensor_msgs/msg/CompressedImage",
+    names.DIAGNOSTICS: "diagnostic_msgs/msg/DiagnosticArray",
+}
+
+
+@dataclass(frozen=True)
+class RecorderParameters(NodeParameters):
+    """Parameters of the recorder node."""
+
+    output: str = parameter("", "MCAP file to write; later parts get _1, _2, ...; empty: none")
+    topics: tuple[str, ...] = parameter(
+        (names.DETECTIONS, names.CAMERA_INFO, names.LABEL_INFO, names.DIAGNOSTICS),
+        "Topics that go to the MCAP file",
+    )
+    split_megabytes: int = parameter(
+        1024, "Size at which a new part begins; 0: never", minimum=0, unit="MB"
+    )
+    split_seconds: float = parameter(
+        0.0, "Age at which a new part begins; 0: never", minimum=0.0, unit="s"
+    )
+    video: str = parameter("", "H.264 file (.mp4) of the pictures with boxes; empty: none")
+    video_boxes: str = parameter(names.DETECTIONS, "Topic of the boxes that are drawn")
+    video_patience: float = parameter(
+        1.0, "How long a picture waits for its boxes before it is marked as without", minimum=0.0,
+        unit="s",
+    )
+    depth: int = parameter(
+        60, "QoS history depth of the subscriptions; pictures wait here too", minimum=1
+    )
+
+    def __post_init__(self) -> None:
+        if not self.output and not self.video:
+            raise InputError("parameters 'output' and 'video' are both empty: nothing to record")
+        if self.video and not self.video.endswith(".mp4"):
+            raise InputError(f"parameter 'video': got '{self.video}', expected a name in .mp4")
+
+
+class RecorderNode(WaysightNode[RecorderParameters]):
+    """Writes what it hears; what it cannot write it counts."""
+
+    default_name = "recorder"
+    parameters_type = RecorderParameters
+
+    def configure(self) -> None:
+        """Open the first file."""
+        self._mcap: McapFile | None = None
+        self._written = 0
+        self._lost = 0
+        self._trouble = ""
+        self._retry_at = 0.0
+        if self.parameters.output:
+            self._open_part()
+        self._video: _VideoThread | None = None
+        if self.parameters.video:
+            self._video = _VideoThread(self.parameters)
+
+    def cleanup(self) -> None:
+        """Finish and close the files."""
+        mcap, self._mcap = self.__dict__.get("_mcap"), None
+        if mcap is not None:
+            try:
+                mcap.close()
+            except OSError as error:
+                mcap.abandon()
+                self.get_logger().error(f"{mcap.path}: {error.strerror}; the index is missing")
+        video = self.__dict__.pop("_video", None)
+        if video is not None:
+            video.close()
+
+    def activate(self) -> None:
+        """Subscribe to everything that has a type already; look for the rest."""
+        self._subscriptions_by_topic: dict[str, Any] = {}
+        self._waiting = list(self.parameters.topics) if self.parameters.output else []
+        self._look()
+        if self._video is not None:
+            self._follow_video(self._video)
+        self._ticking = [
+            self.create_timer(LOOK_SECONDS, self._look),
+            self.create_timer(FLUSH_SECONDS, self._flush),
+        ]
+
+    def _follow_video(self, video: _VideoThread) -> None:
+        p = self.parameters
+        self._subscriptions_by_topic["video boxes"] = self.create_subscription(
+            Detection2DArray, p.video_boxes, video.add_boxes, qos.results(p.depth)
+        )
+        self._subscriptions_by_topic["video"] = self.create_subscription(
+            Image, names.IMAGE, video.add_image, qos.image_subscription(depth=p.depth)
+        )
+
+    def deactivate(self) -> None:
+        """Unsubscribe and bring everything to the disk."""
+        for timer in self.__dict__.pop("_ticking", []):
+            self.destroy_timer(timer)
+        for subscription in self.__dict__.pop("_subscriptions_by_topic", {}).values():
+            self.destroy_subscription(subscription)
+        self._flush()
+
+    def diagnostic_values(self) -> Mapping[str, Any]:
+        """Counters for /diagnostics."""
+        values: dict[str, Any] = {"written": self._written, "lost": self._lost}
+        if self._mcap is not None:
+            values |= {"file": self._mcap.path.name, "bytes": self._mcap.size}
+        if self._video is not None:
+            values |= {f"video_{k}": v for k, v in self._video.counters.snapshot().items()}
+        return values
+
+    def judge(self) -> Iterable[Status]:
+        """What is wrong at present."""
+        if self._trouble:
+            yield ERROR, self._trouble
+        if self._waiting:
+            yield WARN, f"nobody publishes {', '.join(self._waiting)}"
+        if self._video is not None and self._video.trouble:
+            yield ERROR, self._video.trouble
+
+    # Topics ----------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        if not self._waiting:
+            return
+        published = dict(self.get_topic_names_and_types())
+        for topic in list(self._waiting):
+            kinds = published.get(self.resolve_topic_name(topic), [])
+            kind = kinds[0] if kinds else _KNOWN.get(topic)
+            if kind is not None:
+                self._waiting.remove(topic)
+                self._subscribe(topic, kind)
+
+    def _subscribe(self, topic: str, kind: str) -> None:
+        try:
+            message_type = message_class(kind)
+        except InputError as error:
+            self._trouble = f"topic {topic} is not recorded: {error}"
+            self.get_logger().error(self._trouble)
+            return
+        self._subscriptions_by_topic[topic] = self.create_subscription(
+            message_type,
+            topic,
+            partial(self._write, self.resolve_topic_name(topic), kind),
+            self._profile(topic),
+            raw=True,
+        )
+
+    def _profile(self, topic: str) -> QoSProfile:
+        """As reliable and as latched as all present publishers are."""
+        offers = [i.qos_profile for i in self.get_publishers_info_by_topic(topic)]
+        profile = qos.results(self.parameters.depth)
+        if topic == names.LABEL_INFO:
+            profile = qos.latched()
+        if topic in (names.IMAGE, names.compressed(names.IMAGE)):
+            profile.reliability = ReliabilityPolicy.BEST_EFFORT
+        if any(o.reliability == ReliabilityPolicy.BEST_EFFORT for o in offers):
+            profile.reliability = ReliabilityPolicy.BEST_EFFORT
+        if offers and all(o.durability == DurabilityPolicy.TRANSIENT_LOCAL for o in offers):
+            profile.durability = DurabilityPolicy.TRANSIENT_LOCAL
+        return profile
+
+    # MCAP ------------------------------------------------------------------------------------
+
+    def _write(self, topic: str, kind: str, data: bytes) -> None:
+        if self._mcap is None:
+            self._lost += 1
+            return
+        now = self.get_clock().now().nanoseconds
+        self._guarded(partial(self._mcap.write, topic, kind, data, now, now))
+        if self._mcap is not None:
+            self._written += 1
+            self._split_if_due()
+
+    def _split_if_due(self) -> None:
+        p = self.parameters
+        assert self._mcap is not None
+        full = p.split_megabytes and self._mcap.size >= p.split_megabytes << 20
+        old = p.split_seconds and time.monotonic() - self._opened >= p.split_seconds
+        if full or old:
+            self._guarded(self._mcap.close)
+            if self._mcap is not None:
+                self._open_part()
+
+    def _open_part(self) -> None:
+        base = Path(self.parameters.output)
+        base.parent.mkdir(parents=True, exist_ok=True)
+        suffix = base.suffix or ".mcap"
+        path = base.with_name(base.stem + suffix)
+        # A recorder that was started again goes on with the next part.
+        for part in itertools.count(1):
+            if not path.exists():
+                break
+            path = base.with_name(f"{base.stem}_{part}{suffix}")
+        self._mcap = McapFile(path)
+        self._opened = time.monotonic()
+
+    def _flush(self) -> None:
+        if self._mcap is not None:
+            self._guarded(self._mcap.flush)
+        elif self._trouble and time.monotonic() > self._retry_at:
+            self._try_again()
+
+    def _guarded(self, step: Any) -> None:
+        """Do a write; a full disk ends the file at its last whole chunk."""
+        try:
+            step()
+        except OSError as error:
+            assert self._mcap is not None
+            self._trouble = f"{self._mcap.path}: {error.strerror}; recording has stopped"
+            self.get_logger().error(self._trouble)
+            self._mcap.abandon()
+            self._mcap = None
+            self._lost += 1
+            self._retry_at = time.monotonic() + RETRY_SECONDS
+            self.diagnose_now()
+
+    def _try_again(self) -> None:
+        self._retry_at = time.monotonic() + RETRY_SECONDS
+        folder = Path(self.parameters.output).resolve().parent
+        space = os.statvfs(folder)
+        if space.f_bavail * space.f_frsize < RETRY_BYTES:
+            return
+        try:
+            self._open_part()
+            self._trouble = ""
+            self.get_logger().info("recording again")
+        except (InputError, OSError) as error:
+            self._trouble = f"recording has stopped: {error}"
+
+
+class _VideoThread:
+    """Pairs pictures and boxes by stamp, draws and encodes, all in one thread."""
+
+    def __init__(self, parameters: RecorderParameters) -> None:
+        self._parameters = parameters
+        self._path = Path(parameters.video)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._partial = self._path.with_name(f".writing-{self._path.name}")
+        self._jobs: queue.Queue[Any] = queue.Queue(maxsize=parameters.depth)
+        self._pictures: OrderedDict[int, tuple[Frame, float]] = OrderedDict()
+        self._boxes: dict[int, Detections] = {}
+        self._names = NameIndex()
+        self._file: VideoFile | None = None
+        self._closing = threading.Event()
+        self.counters = Counters()
+        self.trouble = ""
+        self._thread = threading.Thread(target=self._run, name="video", daemon=True)
+        self._thread.start()
+
+    def add_image(self, message: Image) -> None:
+        """Take a picture; when the encoder is too slow it is dropped and counted."""
+        self.counters.add(received=1)
+        self._put(message)
+
+    def add_boxes(self, message: Detection2DArray) -> None:
+        """Take the boxes of a picture."""
+        self._put(message)
+
+    def _put(self, message: Any) -> None:
+        try:
+            self._jobs.put_nowait(message)
+        except queue.Full:
+            self.counters.add(dropped=1)
+
+    def close(self) -> None:
+        """Encode what is left and move the video into place."""
+        self._closing.set()
+        self._thread.join(timeout=DRAIN_SECONDS)
+        if self._file is not None:
+            self._file.close()
+            os.replace(self._partial, self._path)
+
+    def _run(self) -> None:
+        try:
+            while not (self._closing.is_set() and self._jobs.empty()):
+                try:
+                    self._accept(self._jobs.get(timeout=0.1))
+                except queue.Empty:
+                    pass
+                self._write_ready(self._parameters.video_patience)
+            self._write_ready(0.0)
+        except Exception as error:
+            self.trouble = f"{self._path}: video stopped: {error}"
+
+    def _accept(self, message: Any) -> None:
+        if isinstance(message, Detection2DArray):
+            stamp = stamp_ns(message.header.stamp)
+            self._boxes[stamp] = read_detections(message, self._names)
+            return
+        try:
+            frame = image_frame(message)
+        except InputError:
+            self.counters.add(invalid=1)
+            return
+        self._pictures[frame.stamp_ns] = (frame, time.monotonic())
+
+    def _write_ready(self, patience: float) -> None:
+        """Write, in order, every picture whose boxes are here or not to be expected any more."""
+        while self._pictures:
+            stamp, (frame, since) = next(iter(self._pictures.items()))
+            boxes = self._boxes.pop(stamp, None)
+            passed = any(later > stamp for later in self._boxes)
+            if boxes is None and not passed and time.monotonic() - since < patience:
+                return
+            del self._pictures[stamp]
+            self._write(frame, boxes)
+        newest = max(self._boxes, default=0)
+        self._boxes = {s: b for s, b in self._boxes.items() if newest - s < 5_000_000_000}
+
+    def _write(self, frame: Frame, boxes: Detections | None) -> None:
+        image = as_three_channels(frame.image)
+        if frame.color == "rgb":
+            image = np.asarray(cv2.cvtColor(image, cv2.COLOR_RGB2BGR), np.uint8)
+        shown = boxes if boxes is not None else Detections.failed("no detections for this picture")
+        drawn = draw(image, shown, self._names.names)
+        if self._file is None:
+            self._file = VideoFile(self._partial, drawn.shape[1], drawn.shape[0])
+        width, height = self._file.size
+        if drawn.shape[:2] != (height, width):
+            drawn = np.asarray(cv2.resize(drawn, (width, height)), np.uint8)
+        self._file.write(drawn, frame.stamp_ns)
+        self.counters.add(processed=1, stale=int(boxes is None))
+
+
+def main() -> None:
+    """Run the node until it is told to stop."""
+    sys.exit(run([RecorderNode]))
+
+
+if __name__ == "__main__":
+    main()

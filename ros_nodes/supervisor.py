@@ -1,0 +1,166 @@
+"""Processes of a graph: started together, restarted when they crash, stopped in order."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ros_nodes.graph import DDS_PROFILE, DDS_VARIABLE, Graph, process_arguments
+
+FIRST_WAIT, LONGEST_WAIT = 0.5, 10.0
+"""Seconds before the first restart, doubled for each further one up to the longest."""
+HEALTHY_SECONDS = 30.0
+"""A process that lived this long begins again with the first wait."""
+STOP_SECONDS = 5.0
+"""Time for one process to end after SIGINT before it is killed."""
+POLL_SECONDS = 0.1
+
+EXIT_BAD_INPUT = 2
+_PR_SET_PDEATHSIG = 1
+
+
+def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The children's environment: Fast DDS profile unless the user has set one."""
+    result = {**os.environ, **(extra or {})}
+    result.setdefault(DDS_VARIABLE, str(DDS_PROFILE))
+    return result
+
+
+@dataclass
+class Child:
+    """One process of the graph."""
+
+    name: str
+    command: list[str]
+    ends_graph: bool
+    process: subprocess.Popen[bytes] | None = None
+    started: float = 0.0
+    restarts: int = 0
+    wait: float = FIRST_WAIT
+    start_at: float = 0.0
+    exit_codes: list[int] = field(default_factory=list)
+    killed: bool = False
+
+    def report(self) -> dict[str, Any]:
+        """What became of it."""
+        return {
+            "process": self.name,
+            "restarts": self.restarts,
+            "exit_codes": self.exit_codes,
+            "killed": self.killed,
+        }
+
+
+class Supervisor:
+    """Runs a graph until it ends, somebody stops it, or a process refuses its input."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        say: Callable[[str], None],
+        extra_environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """say: takes one line of news for the person at the terminal."""
+        self._say = say
+        self._environment = environment(extra_environment)
+        self._folder = tempfile.TemporaryDirectory(prefix="waysight-run-")
+        self.children = [
+            Child(
+                name,
+                [sys.executable, *process_arguments(nodes, Path(self._folder.name))],
+                any(node.ends_graph for node in nodes),
+            )
+            for name, nodes in graph.processes().items()
+        ]
+        self._stop = False
+
+    def stop(self) -> None:
+        """Ask `run` to end; safe in a signal handler."""
+        self._stop = True
+
+    def run(self, seconds: float | None = None) -> int:
+        """Start everything and watch it; returns 0, 1 (something had to be killed) or 2."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        code = 0
+        try:
+            for child in self.children:
+                self._start(child)
+            while not self._stop and (deadline is None or time.monotonic() < deadline):
+                ended = [code for child in self.children if (code := self._watch(child)) is not None]
+                if ended:
+                    code = max(ended)
+                    break
+                time.sleep(POLL_SECONDS)
+        finally:
+            self._stop_all()
+            self._folder.cleanup()
+        return code or int(any(child.killed for child in self.children))
+
+    def _start(self, child: Child) -> None:
+        # A session of its own keeps Ctrl-C at the terminal from reaching all children at once:
+        # they are stopped in order instead.
+        child.process = subprocess.Popen(
+            child.command,
+            env=self._environment,
+            start_new_session=True,
+            preexec_fn=_die_with_parent,
+        )
+        child.started = time.monotonic()
+
+    def _watch(self, child: Child) -> int | None:
+        """Restart what crashed; the exit code of the graph when it must end now."""
+        if child.process is None:
+            if child.start_at and time.monotonic() >= child.start_at:
+                child.restarts += 1
+                self._start(child)
+            return None
+        code = child.process.poll()
+        if code is None:
+            return None
+        child.process = None
+        child.exit_codes.append(code)
+        if code == EXIT_BAD_INPUT:
+            self._say(f"{child.name} cannot run with what it was given; stopping")
+            return EXIT_BAD_INPUT
+        if code == 0:
+            child.start_at = 0.0
+            self._say(f"{child.name} has finished")
+            return 0 if child.ends_graph else None
+        if time.monotonic() - child.started > HEALTHY_SECONDS:
+            child.wait = FIRST_WAIT
+        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        self._say(f"{child.name} ended with {how}; starting it again in {child.wait:.1f} s")
+        child.start_at = time.monotonic() + child.wait
+        child.wait = min(child.wait * 2, LONGEST_WAIT)
+        return None
+
+    def _stop_all(self) -> None:
+        for child in self.children:
+            process = child.process
+            if process is None:
+                continue
+            if process.poll() is None:
+                process.send_signal(signal.SIGINT)
+                try:
+                    process.wait(STOP_SECONDS)
+                except subprocess.TimeoutExpired:
+                    self._say(f"{child.name} did not end within {STOP_SECONDS:.0f} s; killing it")
+                    child.killed = True
+                    process.kill()
+                    process.wait()
+            child.exit_codes.append(process.returncode)
+            child.process = None
+
+
+def _die_with_parent() -> None:
+    """No child outlives a supervisor that was killed (Linux)."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
