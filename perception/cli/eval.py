@@ -15,7 +15,17 @@ from rich.progress import Progress
 from rich.table import Table
 
 from perception.errors import InputError, VerdictFailed
-from perception.evaluate import coco, coco_files, compare, diagnosis, kitti, notes, report, slices
+from perception.evaluate import (
+    coco,
+    coco_files,
+    compare,
+    diagnosis,
+    kitti,
+    notes,
+    report,
+    slices,
+    tracks,
+)
 from perception.evaluate.coco import CocoResult
 from perception.evaluate.coco_files import CocoTruth
 from perception.evaluate.compare import METRICS, Resampling
@@ -33,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     kinds = parser.add_subparsers(dest="kind", metavar="KIND", required=True)
     _add_coco(kinds.add_parser("coco", help="COCO AP and AR, slices, error types, calibration"))
     _add_kitti(kinds.add_parser("kitti", help="KITTI AP R40 and R11 by difficulty"))
+    _add_mot(kinds.add_parser("mot", help="HOTA, MOTA and IDF1 of one sequence of tracks"))
     _add_compare(kinds.add_parser("compare", help="is result B better than A, slice by slice?"))
 
 
@@ -126,6 +137,19 @@ def _add_kitti(parser: argparse.ArgumentParser) -> None:
         default=list(kitti.CLASSES),
         metavar="NAME",
         help="classes to score (default: %(default)s)",
+    )
+    _add_outputs(parser)
+
+
+def _add_mot(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(action=_run_mot)
+    parser.add_argument("truth", type=Path, metavar="GT.txt", help="MOTChallenge ground truth")
+    parser.add_argument("results", type=Path, metavar="DT.txt", help="MOTChallenge results")
+    parser.add_argument(
+        "--rules",
+        choices=["auto", *tracks.RULES],
+        default="auto",
+        help="which classes count and which are distractors (default: by the ground truth)",
     )
     _add_outputs(parser)
 
@@ -261,6 +285,35 @@ def _run_kitti(args: argparse.Namespace) -> int:
     )
     for text in remarks:
         console.print(text, highlight=False)
+    return 0
+
+
+def _run_mot(args: argparse.Namespace) -> int:
+    from perception.evaluate.mot_files import guess_rules, read_table  # brings pyarrow
+
+    truth, dataset = read_table(args.truth)
+    results, _ = read_table(args.results)
+    guessed = args.rules == "auto"
+    rules = guess_rules(truth, dataset) if guessed else tracks.RULES[args.rules]
+    result = tracks.evaluate(truth, results, rules)
+    rows = [(item.name, getattr(result, item.name)) for item in fields(tracks.TrackResult)]
+    note = f"Rules of {rules.name}" + (" by the look of the ground truth." if guessed else ".")
+    if args.json:
+        write_json(
+            args.json,
+            {
+                "ground_truth": str(args.truth),
+                "results": str(args.results),
+                "figures": asdict(result),
+            },
+        )
+    if args.report:
+        body = f'<p class="note">{html.escape(note)}</p>' + report.table(["figure", "value"], rows)
+        report.write(
+            args.report, f"Tracking evaluation of {args.results.name}", [("Figures", body)]
+        )
+    _print_table(("figure", "value"), rows)
+    Console().print(note, highlight=False)
     return 0
 
 

@@ -191,7 +191,9 @@ def threshold_for(matches: Matches, false_alarms_per_picture: float) -> Operatin
     if not len(scores):
         return operating_point(matches, 0.0)
     if not allowed[0]:
-        return operating_point(matches, float(np.nextafter(scores[0], np.inf)))
+        # In float32, because detectors compare in it: a step of float64 would vanish there.
+        above = np.nextafter(np.float32(scores[0]), np.float32(np.inf))
+        return operating_point(matches, float(above))
     return operating_point(matches, float(scores[np.flatnonzero(allowed)[-1]]))
 
 

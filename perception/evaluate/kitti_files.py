@@ -5,16 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
-from perception.datasets import Sample, open_dataset
-from perception.datasets.dataset import Dataset
-from perception.datasets.report import Finding
+from perception.datasets import Dataset, Sample
 from perception.errors import InputError
 from perception.evaluate.kitti import DONT_CARE, KittiFrame
-from perception.evaluate.tables import Floats
+from perception.evaluate.label_files import exact, open_sound
 
-MAX_FAULTS_SHOWN = 20
 NEVER_TRUNCATED = -1.0
 """What the kit's own labels hold where truncation was not annotated; no limit excludes it."""
 UNKNOWN_OCCLUSION = 3
@@ -27,7 +23,10 @@ def read_frames(truth: Path, results: Path) -> tuple[list[KittiFrame], list[str]
     without a result file has no detections. Raises InputError itemising rows that cannot be used,
     results without a score, and result files without ground truth.
     """
-    labels, found = _open(truth), _open(results)
+    for folder in (truth, results):
+        if not folder.is_dir():
+            raise InputError(f"{folder}: expected a folder of KITTI label files")
+    labels, found = open_sound(f"kitti:{truth}"), open_sound(f"kitti:{results}")
     by_id = {sample.id: sample for sample in found}
     samples = [sample for sample in labels if sample.source]
     unknown = sorted(set(by_id) - {sample.id for sample in samples})
@@ -43,28 +42,6 @@ def read_frames(truth: Path, results: Path) -> tuple[list[KittiFrame], list[str]
     return frames, notes if missing else []
 
 
-def _open(folder: Path) -> Dataset:
-    if not folder.is_dir():
-        raise InputError(f"{folder}: expected a folder of KITTI label files")
-    dataset = open_dataset(f"kitti:{folder}")
-    # A faulty label row is a fault of the figure; a faulty picture is none.
-    faults = [
-        item
-        for item in dataset.report.findings
-        if item.severity == "error" and item.file.endswith(".txt")
-    ]
-    if faults:
-        shown = [_place(folder, item) for item in faults[:MAX_FAULTS_SHOWN]]
-        rest = len(faults) - len(shown)
-        more = [f"... and {rest} more"] if rest else []
-        raise InputError("\n  ".join([f"{len(faults)} unusable rows", *shown, *more]))
-    return dataset
-
-
-def _place(folder: Path, finding: Finding) -> str:
-    return f"{folder / finding.where}: {finding.message}"
-
-
 def _require_scores(folder: Path, results: Dataset) -> None:
     for sample in results:
         without = np.flatnonzero(~sample.scored)
@@ -73,14 +50,6 @@ def _require_scores(folder: Path, results: Dataset) -> None:
                 f"{folder / Path(sample.source).name}:{sample.lines[without[0]]}: a result row has "
                 "no score, expected 16 columns"
             )
-
-
-def exact(values: npt.NDArray[np.float32]) -> Floats:
-    """float64 of the decimal numbers that float32 values were read from.
-
-    A limit such as 25 pixels must fall as it does on the text; 0.1 read as float32 is 0.1 again.
-    """
-    return values.astype(np.str_).astype(np.float64)
 
 
 def _frame(sample: Sample, result: Sample | None, labels: Dataset, found: Dataset) -> KittiFrame:

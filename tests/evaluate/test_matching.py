@@ -10,7 +10,7 @@ from perception.detections import Detections
 from perception.evaluate import coco
 from perception.evaluate.matching import average_precisions, class_curves, match, mean_defined
 from perception.evaluate.tables import BoxTables, from_detections
-from tests.evaluate.test_coco import tables
+from tests.evaluate.small_sets import tables
 
 pytest.importorskip("faster_coco_eval", reason="needs the extra 'eval'")
 
