@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.metadata
 import re
 import shutil
 import subprocess
@@ -96,21 +97,52 @@ def test_package_xml_agrees_with_pyproject() -> None:
     assert package.findtext("version") == declared_version()
 
 
+def imported_packages(folder: Path) -> set[str]:
+    """Top-level names of all that the modules under a folder import."""
+    names = set()
+    for path in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                names |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                names.add(node.module.split(".")[0])
+    return names
+
+
 def test_package_xml_names_every_ros_package_that_the_nodes_import() -> None:
     package = ElementTree.parse(ROOT / "package.xml").getroot()
     declared = {depend.text for depend in package.findall("exec_depend")}
-    imported = set()
-    for path in (ROOT / "ros_nodes").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Import):
-                imported |= {alias.name.split(".")[0] for alias in node.names}
-            elif isinstance(node, ast.ImportFrom):
-                imported.add((node.module or "").split(".")[0])
     of_ros = {
         name
-        for name in imported
+        for name in imported_packages(ROOT / "ros_nodes")
         if re.search(r"_(msgs|srvs|interfaces)$", name)
         or name in {"rclpy", "launch", "launch_ros", "ament_index_python"}
     }
     assert of_ros, "the nodes import no ROS package?"
     assert of_ros <= declared
+
+
+def normal(name: str) -> str:
+    """A distribution's name as PEP 503 compares it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_every_imported_distribution_is_declared() -> None:
+    project = (ROOT / "pyproject.toml").read_text().split("[project.scripts]")[0]
+    declared = {normal(name) for name in re.findall(r'"([A-Za-z0-9][\w.-]*)', project)}
+    ours = {"perception", "ros_nodes", "vision_msgs"}
+    owners_of = importlib.metadata.packages_distributions()
+    for folder in ("perception", "ros_nodes", "datasets"):
+        for package in imported_packages(ROOT / folder) - ours:
+            owners = {normal(owner) for owner in owners_of.get(package, [])}
+            # The ROS 2 wheels list what they install a second time without `ros-`.
+            owners |= {f"ros-{owner}" for owner in owners}
+            assert not owners or owners & declared, f"{folder} imports {package}, from {owners}"
+
+
+def test_every_extra_that_the_command_line_names_exists() -> None:
+    from perception.cli import COMMANDS
+
+    extras = importlib.metadata.metadata("waysight").get_all("Provides-Extra")
+    named = {extra for command in COMMANDS.values() for extra in command.extra.split(",") if extra}
+    assert named <= set(extras or [])
