@@ -44,16 +44,15 @@ class Separable(nn.Sequential):
         )
 
 
-class Inverted(nn.Module):
-    """Depthwise inverted residual, for the map at stride 8."""
+class Pointwise(nn.Module):
+    """Pointwise, depthwise, pointwise residual, for the map at stride 8."""
 
-    def __init__(self, channels: int, act: str, expand: float = 1.5) -> None:
+    def __init__(self, channels: int, act: str) -> None:
         super().__init__()
-        inner = int(channels * expand)
         self.body = nn.Sequential(
-            ConvNormAct(channels, inner, 1, act=act),
-            ConvNormAct(inner, inner, 3, groups=inner, act=act),
-            ConvNormAct(inner, channels, 1, act=""),
+            ConvNormAct(channels, channels, 1, act=act),
+            ConvNormAct(channels, channels, 3, groups=channels, act=act),
+            ConvNormAct(channels, channels, 1, act=""),
         )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -65,9 +64,10 @@ class Residual(nn.Module):
 
     def __init__(self, channels: int, act: str) -> None:
         super().__init__()
+        inner = max(8, round(channels * 0.375 / 8) * 8)
         self.body = nn.Sequential(
-            ConvNormAct(channels, channels // 2, 1, act=act),
-            ConvNormAct(channels // 2, channels, 3, act=act),
+            ConvNormAct(channels, inner, 1, act=act),
+            ConvNormAct(inner, channels, 3, act=act),
         )
 
     def forward(self, x: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from perception.models.blocks import (
     ConvNormAct,
-    Inverted,
+    Pointwise,
     Residual,
     Separable,
     concatenate,
@@ -45,7 +45,7 @@ class Backbone(nn.Module):
         self.stem = ConvNormAct(3, c1, 3, 2, act=act)
         self.p2 = nn.Sequential(Separable(c1, c2, 3, 2, act), Separable(c2, c2, 3, 1, act))
         self.p3 = nn.Sequential(
-            Separable(c2, c3, 3, 2, act), *[Inverted(c3, act) for _ in range(n3)]
+            Separable(c2, c3, 3, 2, act), *[Pointwise(c3, act) for _ in range(n3)]
         )
         self.p4 = nn.Sequential(
             Separable(c3, c4, 3, 2, act), *[Residual(c4, act) for _ in range(n4)]
@@ -81,7 +81,7 @@ class Neck(nn.Module):
 
 
 class Head(nn.Module):
-    """Two towers (boxes, classes) a level, then one 1x1 each."""
+    """One tower a level, then one 1x1 for boxes and one for scores."""
 
     def __init__(self, settings: ModelSettings) -> None:
         super().__init__()
@@ -96,8 +96,8 @@ class Head(nn.Module):
     def _tower(level: int, width: int, act: str) -> nn.Module:
         # Dense 3x3 where the map is small, separable at stride 8 where it is 4 to 16 times larger.
         if level == 0:
-            return nn.Sequential(Separable(width, width, 5, 1, act), Separable(width, width, 5, 1, act))
-        return nn.Sequential(ConvNormAct(width, width, 3, act=act), ConvNormAct(width, width, 3, act=act))
+            return nn.Sequential(*[Separable(width, width, 5, 1, act) for _ in range(2)])
+        return ConvNormAct(width, width, 3, act=act)
 
     def reset(self) -> None:
         """Scores start at PRIOR, boxes at about three cells."""
@@ -109,10 +109,15 @@ class Head(nn.Module):
             nn.init.zeros_(bias)
             nn.init.constant_(bias[: self.channels], -torch.log(torch.tensor(1 / PRIOR - 1)).item())
 
-    def forward(self, levels: list[Tensor]) -> tuple[Tensor, Tensor]:
+    def maps(self, levels: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        """(B, 4, h, w) log distances and (B, R + K, h, w) logits of every level."""
         features = [tower(x) for tower, x in zip(self.tower, levels, strict=True)]
         boxes = [layer(x) for layer, x in zip(self.box, features, strict=True)]
         scores = [layer(x) for layer, x in zip(self.score, features, strict=True)]
+        return boxes, scores
+
+    def forward(self, levels: list[Tensor]) -> tuple[Tensor, Tensor]:
+        boxes, scores = self.maps(levels)
         return concatenate(boxes), concatenate(scores)
 
 
@@ -161,11 +166,8 @@ def class_scores(logits: Tensor, settings: ModelSettings) -> Tensor:
         return channel
     kinds = logits[..., ranking:]
     share = (kinds - kinds.amax(dim=-1, keepdim=True)).exp()
-    grouped = channel[..., :1] * share
-    columns = [
-        grouped[..., settings.group.index(name)]
-        if name in settings.group
-        else channel[..., settings.channels.index(name)]
-        for name in settings.names
-    ]
-    return torch.stack(columns, dim=-1)
+    scores = torch.cat([channel[..., :1] * share, channel[..., 1:]], dim=-1)
+    have = (*settings.group, *settings.channels[1:])
+    if have == settings.names:
+        return scores
+    return scores[..., [have.index(name) for name in settings.names]]

@@ -1,0 +1,76 @@
+"""From a training run to a verified ONNX file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import cv2
+import numpy as np
+import onnx
+import torch
+from numpy.typing import NDArray
+
+from perception.contract import ModelContract
+from perception.errors import InputError
+from perception.export.graph import Exported
+from perception.export.onnx_file import trace
+from perception.export.settings import ExportSettings
+from perception.models.network import Network
+from perception.models.settings import ModelSettings
+from perception.train.settings import RunSettings, build
+
+
+def load_run(path: Path) -> tuple[Network, RunSettings]:
+    """The averaged network of a run (folder or checkpoint) and its settings."""
+    if path.is_dir():
+        names = ("best.pt", "last.pt")
+        found = [path / name for name in names if (path / name).is_file()]
+        if not found:
+            raise InputError(f"{path}: no checkpoint ({' or '.join(names)}) in this folder")
+        path = found[0]
+    elif not path.is_file():
+        raise InputError(f"{path}: no such run or checkpoint")
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        settings = build(RunSettings, json.loads(state["settings"]), str(path))
+        network = Network(settings.model)
+        network.load_state_dict(state["average"])
+    except (RuntimeError, KeyError, ValueError) as error:
+        raise InputError(f"{path}: not a checkpoint of this version: {error}") from None
+    return network.eval(), settings
+
+
+def make_contract(model: ModelSettings, settings: ExportSettings, provenance: dict[str, str]) -> ModelContract:
+    """What the exported file says about itself."""
+    width, height = settings.width or model.width, settings.height or model.height
+    for name, value in (("width", width), ("height", height)):
+        if value % 32:
+            raise InputError(f"export: {name} is {value}, expected a multiple of 32")
+    return ModelContract(
+        names=model.names, width=width, height=height, resize=settings.resize,
+        convention=settings.form, max_batch=settings.max_batch,
+        max_detections=settings.max_detections, provenance=provenance,
+    )
+
+
+def make_float32(
+    network: Network, settings: ExportSettings, provenance: dict[str, str]
+) -> tuple[Exported, onnx.ModelProto, ModelContract]:
+    """The float32 build, not yet verified."""
+    contract = make_contract(network.settings, settings, provenance)
+    module = Exported(network, settings.form, contract.width, contract.height, settings.max_detections).eval()
+    return module, trace(module, contract, settings.opset), contract
+
+
+def read_pictures(files: Sequence[Path], limit: int) -> list[NDArray[np.uint8]]:
+    """Up to `limit` pictures, spread evenly over the files; BGR."""
+    step = max(1, len(files) // max(1, limit))
+    images = []
+    for file in list(files)[::step][:limit]:
+        image = cv2.imread(str(file), cv2.IMREAD_COLOR)
+        if image is None:
+            raise InputError(f"{file}: not a picture that can be decoded")
+        images.append(np.asarray(image, np.uint8))
+    return images
