@@ -26,6 +26,8 @@ from ros_nodes.parameters import NodeParameters, parameter
 REOPEN_SECONDS = 1.0
 SUBSCRIBER_PATIENCE = 30.0
 """Seconds to wait for `wait_subscribers` before starting without them."""
+SETTLE_SECONDS = 0.5
+"""Between the last awaited subscriber and the first picture: discovery ends on both sides."""
 
 
 @dataclass(frozen=True)
@@ -202,6 +204,8 @@ class CameraNode(WaysightNode[CameraParameters]):
                 return
             if self._stop.wait(0.05):
                 return
+        if wanted:
+            self._stop.wait(SETTLE_SECONDS)
 
     def _play(self, feed: Feed) -> None:
         """Publish every picture at its time; a late one moves the following ones back."""

@@ -68,9 +68,18 @@ class Supervisor:
         graph: Graph,
         say: Callable[[str], None],
         extra_environment: Mapping[str, str] | None = None,
+        *,
+        on_tick: Callable[[], None] = lambda: None,
+        linger: float = 0.0,
     ) -> None:
-        """say: takes one line of news for the person at the terminal."""
+        """say: takes one line of news for the person at the terminal.
+
+        on_tick: called every POLL_SECONDS. linger: seconds between the end of a node that ends
+        the graph and the stop of the others.
+        """
         self._say = say
+        self._on_tick = on_tick
+        self._linger = linger
         self._environment = environment(extra_environment)
         self._folder = tempfile.TemporaryDirectory(prefix="waysight-run-")
         self.children = [
@@ -98,7 +107,9 @@ class Supervisor:
                 ended = [code for child in self.children if (code := self._watch(child)) is not None]
                 if ended:
                     code = max(ended)
+                    time.sleep(0.0 if code else self._linger)
                     break
+                self._on_tick()
                 time.sleep(POLL_SECONDS)
         finally:
             self._stop_all()
