@@ -1,0 +1,332 @@
+"""Obstacles node: `tracks` in pixels in, `obstacles` in metres in the base frame out.
+
+Publishes Detection3DArray on `obstacles`, and, when somebody listens, `obstacle_points`
+(PointCloud2 for Nav2's collision monitor and costmaps) and `obstacle_markers`. Stamps are the
+picture's, unchanged; the frame is the base frame, because that is what the numbers are in. What
+cannot be placed for lack of a camera model, or is broken, is not published: a silent source stops
+the robot, an empty message would not.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from nav_msgs.msg import Odometry
+from sensor_msgs.msg import CameraInfo, PointCloud2
+from std_msgs.msg import Header
+from vision_msgs.msg import Detection2DArray, Detection3DArray
+from visualization_msgs.msg import MarkerArray
+
+from perception.detections import UNTRACKED, Detections
+from perception.errors import InputError
+from perception.geometry.camera import Camera, Mount
+from perception.geometry.ground import GroundEstimate, GroundSettings, GroundTracks, locate
+from perception.safety import Obstacles, Twist
+from perception.safety.obstacles import Capsules
+from perception.safety.shapes import Circle, collision_times
+from ros_nodes import convert, qos, topics
+from ros_nodes.diagnostics import ERROR, Ages, Counters, RateMeter, Status
+from ros_nodes.lifecycle import WaysightNode, run
+from ros_nodes.obstacle_messages import markers_message, obstacles_message, points_message
+from ros_nodes.parameters import NodeParameters, parameter
+
+_DEFAULTS = GroundSettings()
+_ODOMETRY_SECONDS = 0.5
+_STEP = 0.1
+
+POINTS = "obstacle_points"
+MARKERS = "obstacle_markers"
+
+
+@dataclass(frozen=True)
+class ObstaclesParameters(NodeParameters):
+    """Where the camera sits, how sure it is, and what is published."""
+
+    base_frame: str = parameter("base_link", "Frame of the results; its origin is on the ground")
+    calibration: str = parameter(
+        "",
+        "Calibration file with a mapping 'mount' (z, x, y in m; roll, pitch, yaw in rad); "
+        "empty: lens from camera_info, mount from the parameters below",
+    )
+    mount_z: float = parameter(
+        1.0, "Height of the camera above the ground", minimum=0.01, maximum=100.0, unit="m"
+    )
+    mount_x: float = parameter(
+        0.0, "Camera ahead of the base frame", minimum=-100.0, maximum=100.0, unit="m"
+    )
+    mount_y: float = parameter(
+        0.0, "Camera to the left of the base frame", minimum=-100.0, maximum=100.0, unit="m"
+    )
+    mount_roll: float = parameter(
+        0.0, "Turn about the forward axis", minimum=-math.pi, maximum=math.pi, unit="rad"
+    )
+    mount_pitch: float = parameter(
+        0.0, "Turn about the left axis; positive looks down", minimum=-1.6, maximum=1.6, unit="rad"
+    )
+    mount_yaw: float = parameter(
+        0.0, "Turn about the upward axis", minimum=-math.pi, maximum=math.pi, unit="rad"
+    )
+    pixel_sigma: float = parameter(
+        _DEFAULTS.pixel_sigma,
+        "Standard deviation of a box's edge, at least",
+        minimum=0.1,
+        maximum=100.0,
+        unit="px",
+        applies="live",
+    )
+    relative_sigma: float = parameter(
+        _DEFAULTS.relative_sigma,
+        "Standard deviation of a box's edge as a share of its height",
+        minimum=0.0,
+        maximum=1.0,
+        applies="live",
+    )
+    tilt_sigma: float = parameter(
+        _DEFAULTS.tilt_sigma,
+        "Standard deviation of the camera's pitch against the ground, slopes included",
+        minimum=0.0,
+        maximum=0.5,
+        unit="rad",
+        applies="live",
+    )
+    height_sigma: float = parameter(
+        _DEFAULTS.height_sigma,
+        "Standard deviation of the camera's height",
+        minimum=0.0,
+        maximum=5.0,
+        unit="m",
+        applies="live",
+    )
+    point_sigmas: float = parameter(
+        2.0,
+        "Standard deviations by which the points lie nearer than the obstacle's best estimate",
+        minimum=0.0,
+        maximum=10.0,
+        applies="live",
+    )
+    footprint_radius: float = parameter(
+        0.5, "Robot's radius for the time to collision", minimum=0.01, maximum=20.0, unit="m"
+    )
+    collision_horizon: float = parameter(
+        10.0, "Longest time to collision that is looked for", minimum=0.1, maximum=60.0, unit="s"
+    )
+    silence: float = parameter(
+        1.0, "Time without tracks that is an error", minimum=0.05, maximum=60.0, unit="s"
+    )
+
+    def ground(self) -> GroundSettings:
+        """How sure single measurements are."""
+        return GroundSettings(
+            pixel_sigma=self.pixel_sigma,
+            relative_sigma=self.relative_sigma,
+            tilt_sigma=self.tilt_sigma,
+            height_sigma=self.height_sigma,
+        )
+
+    def mount(self) -> Mount:
+        """Where the camera sits when no calibration file says so."""
+        return Mount(
+            z=self.mount_z,
+            x=self.mount_x,
+            y=self.mount_y,
+            roll=self.mount_roll,
+            pitch=self.mount_pitch,
+            yaw=self.mount_yaw,
+        )
+
+
+class ObstaclesNode(WaysightNode[ObstaclesParameters]):
+    """Places tracks on the ground and follows them in metres."""
+
+    default_name: ClassVar[str] = "obstacles"
+    parameters_type: ClassVar[type[NodeParameters]] = ObstaclesParameters
+
+    def configure(self) -> None:
+        """Read the calibration, if there is a file, and create the publishers."""
+        path = self.parameters.calibration
+        self._camera = Camera.from_yaml(path) if path else None
+        self._camera_problem = "" if path else f"no {topics.CAMERA_INFO} yet"
+        self._info: tuple[Any, ...] = ()
+        self._tracks = GroundTracks()
+        self._index = convert.NameIndex()
+        self._odometry = (Twist(), -math.inf)
+        self._counters = Counters()
+        self._ages = Ages()
+        self._rate = RateMeter()
+        self._nearest = math.inf
+        self._soonest = math.inf
+        self._problem = ""
+        self._heard = time.monotonic()
+        self._output = self.create_publisher(Detection3DArray, topics.OBSTACLES, qos.results())
+        self._points = self.create_publisher(PointCloud2, POINTS, qos.results())
+        self._markers = self.create_publisher(MarkerArray, MARKERS, qos.results())
+        self._subscribed: list[Any] = []
+
+    def cleanup(self) -> None:
+        """Give the publishers back."""
+        for name in ("_output", "_points", "_markers"):
+            publisher = self.__dict__.pop(name, None)
+            if publisher is not None:
+                self.destroy_publisher(publisher)
+
+    def activate(self) -> None:
+        """Subscribe; best effort matches publishers of either kind."""
+        self._heard = time.monotonic()
+        incoming = qos.image_subscription("best_effort", 5)
+        wanted: list[tuple[Any, str, Any]] = [
+            (Detection2DArray, topics.TRACKS, self._on_tracks),
+            (Odometry, topics.ODOM, self._on_odometry),
+        ]
+        if not self.parameters.calibration:
+            wanted.append((CameraInfo, topics.CAMERA_INFO, self._on_camera_info))
+        self._subscribed = [
+            self.create_subscription(kind, topic, callback, incoming)
+            for kind, topic, callback in wanted
+        ]
+
+    def deactivate(self) -> None:
+        """Unsubscribe and forget: what was seen before a pause is no part of what comes after."""
+        for subscription in self._subscribed:
+            self.destroy_subscription(subscription)
+        self._subscribed = []
+        self._tracks.restart()
+
+    # Inputs ----------------------------------------------------------------------------------
+
+    def _on_camera_info(self, message: CameraInfo) -> None:
+        info = (
+            message.width,
+            message.height,
+            tuple(message.k),
+            tuple(message.d),
+            message.distortion_model,
+        )
+        if info == self._info:
+            return
+        self._info = info
+        width, height, k, d, model = info
+        try:
+            self._camera = Camera.create(width, height, k, d, self.parameters.mount(), model)
+            self._camera_problem = ""
+        except InputError as error:
+            # An old model would place the new pictures' boxes wrongly.
+            self._camera = None
+            self._camera_problem = f"{topics.CAMERA_INFO}: {error}"
+            self.get_logger().error(self._camera_problem)
+
+    def _on_odometry(self, message: Odometry) -> None:
+        twist = message.twist.twist
+        velocity = Twist(twist.linear.x, twist.linear.y, twist.angular.z)
+        if velocity.finite:
+            self._odometry = (velocity, time.monotonic())
+
+    def _ego(self) -> Twist:
+        """The robot's motion; without fresh odometry it is taken to stand.
+
+        Velocities are then relative to the robot, which makes things ahead come faster.
+        """
+        velocity, at = self._odometry
+        return velocity if time.monotonic() - at < _ODOMETRY_SECONDS else Twist()
+
+    def _on_tracks(self, message: Detection2DArray) -> None:
+        self._counters.add(received=1)
+        self._heard = time.monotonic()
+        detections = convert.read_detections(message, self._index)
+        if self._camera is None:
+            self._counters.add(dropped=1)
+            return
+        if not detections.valid or detections.invalid_rows:
+            self._counters.add(invalid=1)
+            self._problem = f"{detections.invalid_rows} rows of {topics.TRACKS} cannot be used"
+            self.get_logger().warning(self._problem, throttle_duration_sec=5.0)
+            return
+        stamp = convert.stamp_ns(message.header.stamp)
+        found, places = self._place(detections, stamp)
+        self._counters.add(processed=1)
+        self._publish(found, places, detections, Header(
+            stamp=message.header.stamp, frame_id=self.parameters.base_frame
+        ))  # fmt: skip
+        if stamp:
+            self._ages.add((self.get_clock().now().nanoseconds - stamp) * 1e-6)
+
+    # Work ------------------------------------------------------------------------------------
+
+    def _place(self, detections: Detections, stamp: int) -> tuple[Obstacles, GroundEstimate]:
+        assert self._camera
+        labels = [self._index.names[label] for label in detections.labels]
+        ids = ["" if track == UNTRACKED else str(track) for track in detections.track_ids]
+        places = locate(detections.boxes, labels, self._camera, self.parameters.ground())
+        ego = self._ego()
+        velocities = self._tracks.update(
+            ids, places.positions, places.covariances, stamp, (ego.vx, ego.vy, ego.wz)
+        )
+        found = Obstacles.create(
+            places.positions,
+            labels,
+            radii=places.radii,
+            covariances=places.covariances,
+            velocities=velocities,
+            ids=ids,
+        )
+        return found, places
+
+    def _publish(
+        self, found: Obstacles, places: GroundEstimate, detections: Detections, header: Header
+    ) -> None:
+        heights = np.maximum(places.heights, 0.05)
+        self._output.publish(obstacles_message(found, heights, detections.scores.tolist(), header))
+        ranges = np.linalg.norm(found.positions, axis=1)
+        self._nearest = float(ranges.min()) if len(found) else math.inf
+        if self._points.get_subscription_count():
+            self._points.publish(points_message(found, self.parameters.point_sigmas, header))
+        if self._markers.get_subscription_count():
+            times = self._times_to_collision(found)
+            self._soonest = float(times.min()) if len(found) else math.inf
+            self._markers.publish(markers_message(found, heights, times, header))
+
+    def _times_to_collision(self, found: Obstacles) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """(N,) s until the robot touches each obstacle if both keep their velocities."""
+        parameters = self.parameters
+        with np.errstate(all="ignore"):
+            capsules = Capsules.around(found, 0.0, 0.0, 0.0)
+            return collision_times(
+                Circle(parameters.footprint_radius),
+                capsules,
+                self._ego(),
+                parameters.collision_horizon,
+                _STEP,
+            )
+
+    # Diagnostics -----------------------------------------------------------------------------
+
+    def diagnostic_values(self) -> Mapping[str, Any]:
+        return {
+            **self._counters.snapshot(),
+            "rate": f"{self._rate.rate(self._counters.processed):.2f}",
+            "nearest_m": f"{self._nearest:.2f}",
+            "time_to_collision_s": f"{self._soonest:.2f}",
+            "last_problem": self._problem,
+            **self._ages.summary(),
+        }
+
+    def judge(self) -> Iterable[Status]:
+        if self._camera is None:
+            yield ERROR, self._camera_problem
+        silence = time.monotonic() - self._heard
+        if silence > self.parameters.silence:
+            yield ERROR, f"no tracks for {silence:.1f} s"
+
+
+def main() -> None:
+    """Run the node until it is told to stop."""
+    sys.exit(run([ObstaclesNode]))
+
+
+if __name__ == "__main__":
+    main()
