@@ -10,6 +10,7 @@ from perception.datasets import Dataset
 from perception.datasets.formats.mot import CLASSES
 from perception.errors import InputError
 from perception.evaluate.label_files import exact, open_sound
+from perception.evaluate.tables import Ints
 from perception.evaluate.tracks import MOT15, MOT17, MotRules, TrackTable
 
 
@@ -36,20 +37,31 @@ def read_table(path: Path) -> tuple[TrackTable, Dataset]:
         item.get("considered", "1") for sample in samples for item in sample.box_attributes
     ]
     none = np.zeros(0, dtype=np.int64)
+    labels = np.concatenate([*[item.truth.labels for item in samples], none])
     table = TrackTable(
         frames=np.repeat(np.array([item.frame for item in samples], dtype=np.int64), counts),
         ids=np.concatenate([*[item.truth.track_ids for item in samples], none]),
         boxes=boxes,
         counted=np.array([float(text) != 0 for text in considered], dtype=np.bool_),
-        # MOTChallenge counts its classes from 1.
-        classes=np.concatenate([*[item.truth.labels for item in samples], none]) + 1,
+        classes=_class_numbers(dataset)[labels],
     )
     return table, dataset
 
 
+def _is_challenge(dataset: Dataset) -> bool:
+    """Whether the classes are MOTChallenge's own, not those of a labels.txt."""
+    return set(dataset.names) <= set(CLASSES)
+
+
+def _class_numbers(dataset: Dataset) -> Ints:
+    """MOTChallenge's number (from 1) of each of the data set's labels."""
+    names = CLASSES if _is_challenge(dataset) else tuple(dataset.names)
+    return np.array([names.index(name) + 1 for name in dataset.names] or [1], dtype=np.int64)
+
+
 def guess_rules(truth: TrackTable, dataset: Dataset) -> MotRules:
     """MOT17's rules where the ground truth has classes or visibilities of MOT16 and later."""
-    if tuple(dataset.names) != CLASSES:
+    if not _is_challenge(dataset):
         return MOT15
     with_visibility = any(np.isfinite(sample.occlusion).any() for sample in dataset)
     return MOT17 if with_visibility or (truth.classes != 1).any() else MOT15
