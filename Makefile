@@ -11,7 +11,7 @@ BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
 # Where a ROS 2 distribution is sourced, its packages are used and none are installed.
-DEMO_EXTRAS := cpu,$(if $(ROS_DISTRO),bags,ros)
+DEMO_EXTRAS := cpu,demo,$(if $(ROS_DISTRO),bags,ros)
 TEST_EXTRAS := train,eval,data,factory,dev
 
 # What an environment is made from. It is set up again only when this changes: a pull that changes
