@@ -56,6 +56,7 @@ class WaysightNode(LifecycleNode, Generic[P]):
         self.handover = handover or Handover()
         self.failure: BaseException | None = None
         self.finished: int | None = None
+        self.starting = False
         self.stop_requested = threading.Event()
         self._diagnostics: Diagnostics | None = None
         super().__init__(self.default_name, **options)
@@ -184,6 +185,8 @@ class WaysightNode(LifecycleNode, Generic[P]):
     def _record(self, step: str, error: Exception) -> None:
         """Keep the first failure, log a user's mistake as a sentence and a bug with its trace."""
         self.failure = self.failure or error
+        if isinstance(error, InputError) and self.starting:
+            return  # `run` ends the process with this sentence
         detail = str(error) if isinstance(error, InputError) else traceback.format_exc()
         self.get_logger().error(f"{step} failed: {detail}")
 
@@ -368,9 +371,11 @@ def _run(
 
 
 def _start(node: WaysightNode[Any]) -> None:
+    node.starting = True
     for step in (node.trigger_configure, node.trigger_activate):
         if step() != TransitionCallbackReturn.SUCCESS:
             raise node.failure or RuntimeError(f"{node.get_name()}: {step.__name__} failed")
+    node.starting = False
 
 
 def _end(node: WaysightNode[Any]) -> None:

@@ -140,7 +140,6 @@ class Supervisor:
         child.process = None
         child.exit_codes.append(code)
         if code == EXIT_BAD_INPUT:
-            self._say(f"{child.name} cannot run with what it was given; stopping")
             return EXIT_BAD_INPUT
         if code == 0:
             child.start_at = 0.0

@@ -14,7 +14,7 @@ from rich.table import Table
 from perception.errors import InputError
 from perception.files import write_json
 from ros_nodes.graph import Graph, find_graph, parse_value, read_graph
-from ros_nodes.supervisor import Supervisor
+from ros_nodes.supervisor import EXIT_BAD_INPUT, Supervisor
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,7 +49,8 @@ def run(args: argparse.Namespace) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: supervisor.stop())
     code = supervisor.run(args.seconds)
-    _report(supervisor, args.json)
+    if code != EXIT_BAD_INPUT:  # the process that refused its input has said why
+        _report(supervisor, args.json)
     return code
 
 
