@@ -58,6 +58,7 @@ class Source:
         self._holds = holds
         self._copies = pictures
         self._stems: Counter[str] = Counter()
+        self._tally: Counter[tuple[str, str]] = Counter()
         self._used = np.zeros(len(self.names), dtype=np.int64)
 
     def samples(self) -> Iterator[Sample]:
@@ -74,6 +75,12 @@ class Source:
         for name, (title, _) in FEATURES.items():
             if lost[name]:
                 self.report.add("info", f"lost-{name}", f"{lost[name]} {title} are lost")
+        for (code, message), count in self._tally.items():
+            self.report.add("info", code, f"{count} times: {message}")
+
+    def tally(self, code: str, message: str) -> None:
+        """Count a remark that would be the same for many pictures; reported once with its count."""
+        self._tally[code, message] += 1
 
     def used_names(self) -> tuple[str, ...]:
         """Class names that had a box so far, in class order."""
@@ -113,8 +120,7 @@ class Source:
         if not self._copies:
             return name
         if sample.image is None:
-            self.report.add("warning", "no-picture", "there is no picture file to copy",
-                            picture=sample.name)
+            self.tally("no-picture", "there is no picture file to copy")
             return name
         name = stem + sample.image.suffix
         root = self.dataset.root

@@ -104,6 +104,12 @@ def natural(name: str) -> tuple[object, ...]:
                  for part in re.split(r"([0-9]+)", name) if part)
 
 
+def usual_split(name: str) -> str:
+    """train, val or test for the names that data sets give those (train2017, valid, testing)."""
+    last = name.rpartition("/")[2].lower()
+    return next((split for split in ("train", "val", "test") if last.startswith(split)), name)
+
+
 class Pictures:
     """The picture files below a root, found by name."""
 

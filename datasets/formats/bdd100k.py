@@ -218,9 +218,8 @@ def write(source: Source, out: Path) -> None:
         for sample in source.samples():
             split = sample.split or "train"
             split = split if split in ("train", "val", "test") else "train"
-            if sample.split and split != sample.split:
-                source.report.add("info", "lost-split", f"split {sample.split!r} becomes {split}",
-                                  picture=sample.name)
+            if split != sample.split:
+                source.tally("lost-split", f"split {sample.split!r} is written as {split!r}")
             stem = source.stem(sample)
             name = source.put_picture(sample, out / "images" / split, stem)
             if split not in files:

@@ -35,7 +35,7 @@ from perception.datasets.rows import (
 )
 from perception.datasets.sample import Sample
 from perception.datasets.source import EVERYTHING, Source, short
-from perception.datasets.text import LIMIT, inside
+from perception.datasets.text import LIMIT, inside, usual_split
 from perception.errors import InputError
 
 HOLDS = EVERYTHING
@@ -111,7 +111,7 @@ def _files(path: Path) -> list[Path]:
 
 def _looks_like_coco(file: Path) -> bool:
     start = head(file)
-    if not start.startswith(b"{"):
+    if not start.startswith(b"{") or re.match(rb'\{\s*"(frames|config)"', start):
         return False
     if re.search(rb'"(images|annotations|categories)"\s*:\s*\[', start):
         return True
@@ -392,7 +392,7 @@ class _File:
             video = "" if image.video_id is None else str(image.video_id)
             row = (
                 path or "", image.file_name, str(image.id), _pixels(image.width),
-                _pixels(image.height), image.split or self.split, image.sequence or video,
+                _pixels(image.height), image.split or usual_split(self.split), image.sequence or video,
                 image.camera or "", -1 if image.frame_id is None else image.frame_id,
                 image.stamp_ns or 0, to_text(image.attributes), self.unit, line,
             )

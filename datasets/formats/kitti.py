@@ -24,7 +24,7 @@ from perception.datasets.report import Report
 from perception.datasets.rows import Rows
 from perception.datasets.sample import Sample
 from perception.datasets.source import Source, short
-from perception.datasets.text import PICTURE_SUFFIXES, number, read_lines, whole
+from perception.datasets.text import PICTURE_SUFFIXES, number, read_lines, usual_split, whole
 from perception.errors import InputError
 
 HOLDS = frozenset(
@@ -134,7 +134,7 @@ def _read_unit(root: Path, rows: Rows, unit: str) -> None:
     image = (picture if flat else f"{base}image_2/{picture}") if picture else ""
     source = f"{stem}.txt" if flat else f"{base}{labels or 'label_2'}/{stem}.txt"
     width, height = _size(root, image, stem, source, report)
-    split = folder.rpartition("/")[2]
+    split = usual_split(folder)
     rows.picture(
         picture or f"{stem}.png", image, id=stem, width=width, height=height, split=split,
         source="" if labels == "none" else source,
@@ -222,7 +222,7 @@ def _read_tracking(root: Path, rows: Rows, source: str) -> None:
         shown = f"{sequence}/{frame:06d}"
         width, height = _size(root, image, shown, source, items)
         rows.picture(image.rpartition("image_02/")[2] or f"{shown}.png", image, id=shown,
-                     width=width, height=height, split=folder.rpartition("/")[2],
+                     width=width, height=height, split=usual_split(folder),
                      sequence=sequence, frame=frame, source=source)
         for line_number, fields in frames.get(frame, []):
             try:

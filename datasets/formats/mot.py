@@ -229,8 +229,9 @@ def write(source: Source, out: Path) -> None:
     for sample in source.samples():
         raw = sample.sequence or sample.camera or "sequence"
         name = "".join(c if c.isalnum() or c in "-_." else "_" for c in raw).strip(".") or "sequence"
-        writer = sequences.setdefault(name, _Output(out / name, name, source))
-        writer.add(sample)
+        if name not in sequences:
+            sequences[name] = _Output(out / name, name, source)
+        sequences[name].add(sample)
     for writer in sequences.values():
         writer.close()
 

@@ -30,7 +30,7 @@ from perception.datasets.text import LIMIT, inside
 from perception.errors import InputError
 
 HOLDS = frozenset({"size", "unlabelled", "id", "sequence", "camera", "stamp", "track_id", "box_id",
-                   "frame", "box_attributes"})
+                   "box_attributes"})
 
 MAX_GAP = 1.5
 """Seconds between two annotations past which no velocity is told (nuscenes-devkit)."""
@@ -411,8 +411,7 @@ class _Writer:
         token = sample.id if len(sample.id) == 32 else _token("data", number)
         stamp = sample.stamp_ns // 1000
         if sample.stamp_ns % 1000:
-            self.source.report.add("info", "lost-time", "times are kept to a microsecond",
-                                   picture=sample.name)
+            self.source.tally("lost-time", "times are kept to a microsecond")
         sample_token = _token("sample", number)
         self.scenes.setdefault(scene, []).append(sample_token)
         self.samples.append({"token": sample_token, "timestamp": stamp,
@@ -444,8 +443,7 @@ class _Writer:
             row["visibility_token"] = _token("visibility", level)
         other = set(sample.box_attributes[i]) - {"state", "visibility"}
         if other:
-            self.source.report.add("info", "lost-box_attributes", f"attributes {sorted(other)} have "
-                                   "no table", picture=sample.name)
+            self.source.tally("lost-box_attributes", f"attributes {sorted(other)} have no table")
         if track >= 0:
             key = (scene, track, label)
             self.instances.setdefault(key, []).append(token)

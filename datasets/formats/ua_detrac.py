@@ -193,9 +193,8 @@ def write(source: Source, out: Path) -> None:
         heads.setdefault(name, (sample, 0))
         first = heads[name][0]
         if first.ignore.tolist() != sample.ignore.tolist():
-            source.report.add("info", "lost-ignore", "DETRAC has ignore regions for a whole "
-                              "sequence: those of its first picture are written",
-                              picture=sample.name)
+            source.tally("lost-ignore", "ignore regions are written as those of the sequence's "
+                         "first picture")
         heads[name] = (first, frame)
         if sample.image is not None:
             source.put_picture(sample, out / "images" / name, f"img{frame:05d}")

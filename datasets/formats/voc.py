@@ -58,7 +58,7 @@ def plan(path: Path) -> Plan:
     units, used = list[str](), set[str]()
     for file in files:
         stem = os.path.splitext(file.rpartition("/")[2])[0]
-        picture = pictures.find(stem, file.rpartition("/")[0].replace("Annotations", "JPEGImages"))
+        picture = pictures.find(f"{stem}.jpg", file.rpartition("/")[0].replace("Annotations", "JPEGImages"))
         used.add(picture)
         units.append(f"{file}\0{picture}\0{splits.get(stem, '')}")
     if path.is_dir():

@@ -241,9 +241,8 @@ def write(source: Source, out: Path) -> None:
     outside = 0
     for sample in source.samples():
         split = _SPLITS.get(sample.split, "train")
-        if sample.split and sample.split != split:
-            source.report.add("info", "lost-split", f"split {sample.split!r} is written as {split}",
-                              picture=sample.name)
+        if sample.split != split:
+            source.tally("lost-split", f"split {sample.split!r} is written as {split!r}")
         splits[split] = None
         stem = source.stem(sample)
         source.put_picture(sample, out / "images" / split, stem)
