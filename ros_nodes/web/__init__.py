@@ -1,0 +1,1 @@
+"""The viewer's web page and markers; `state`, `server` and `pairing` know no ROS."""
