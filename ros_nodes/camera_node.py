@@ -18,7 +18,7 @@ from perception.frame import Frame
 from ros_nodes import qos, topics
 from ros_nodes.calibration import fit, read_calibration
 from ros_nodes.camera_sources import CameraLost, Feed, open_feed
-from ros_nodes.convert import compressed_message, header, image_message
+from ros_nodes.convert import compressed_message, header, raw_image_message
 from ros_nodes.diagnostics import ERROR, WARN, RateMeter, Status
 from ros_nodes.lifecycle import WaysightNode, run
 from ros_nodes.parameters import NodeParameters, parameter
@@ -39,7 +39,12 @@ class CameraParameters(NodeParameters):
     )
     bag_topic: str = parameter("", "Image topic of a bag that has several")
     rate: float | None = parameter(
-        None, "Pictures a second; unset: the source's own", minimum=0.1, maximum=1000.0, unit="Hz"
+        None,
+        "Pictures a second; unset: the source's own",
+        minimum=0.1,
+        maximum=10_000.0,
+        unit="Hz",
+        applies="live",
     )
     loop: bool = parameter(False, "Begin again at the end of a file, folder or bag")
     preload: int = parameter(
@@ -73,9 +78,7 @@ class CameraParameters(NodeParameters):
 
     def __post_init__(self) -> None:
         if not self.source:
-            raise InputError(
-                "parameter 'source': got '', expected a video, folder, bag or device"
-            )
+            raise InputError("parameter 'source': got '', expected a video, folder, bag or device")
 
 
 class CameraNode(WaysightNode[CameraParameters]):
@@ -88,6 +91,7 @@ class CameraNode(WaysightNode[CameraParameters]):
         """Open the source and read the calibration."""
         p = self.parameters
         self._calibration = read_calibration(p.calibration) if p.calibration else CameraInfo()
+        self._fitted = CameraInfo()
         self._feed: Feed | None = None
         self._open()
         self._sent = 0
@@ -100,10 +104,9 @@ class CameraNode(WaysightNode[CameraParameters]):
             CameraInfo, topics.CAMERA_INFO, qos.results(100)
         )
         self._raw = self._publisher(Image, topics.IMAGE, "compressed")
-        self._compressed = self._publisher(
-            CompressedImage, topics.compressed(topics.IMAGE), "raw"
-        )
+        self._compressed = self._publisher(CompressedImage, topics.compressed(topics.IMAGE), "raw")
         self._image_topic = self.resolve_topic_name(topics.IMAGE)
+        self.handover.announce(self._image_topic)
 
     def _publisher(self, kind: type, topic: str, unless: str) -> Any:
         if self.parameters.format == unless:
@@ -209,10 +212,10 @@ class CameraNode(WaysightNode[CameraParameters]):
 
     def _play(self, feed: Feed) -> None:
         """Publish every picture at its time; a late one moves the following ones back."""
-        rate = self.parameters.rate or feed.rate
-        period = 0.0 if feed.live or not rate else 1.0 / rate
         due = time.monotonic()
         for frame in self._endless(feed):
+            rate = self.parameters.rate or feed.rate
+            period = 0.0 if feed.live or not rate else 1.0 / rate
             wait = due - time.monotonic()
             if wait > 0 and self._stop.wait(wait):
                 return
@@ -243,14 +246,21 @@ class CameraNode(WaysightNode[CameraParameters]):
         stamp = frame.stamp_ns if p.stamps == "source" else now
         frame = replace(frame, stamp_ns=stamp, frame_id=p.frame_id)
         self.handover.send(self._image_topic, frame)
+        # Nothing is serialised for nobody.
         if self._raw and self._raw.get_subscription_count():
-            self._raw.publish(image_message(frame))
+            self._raw.publish(raw_image_message(frame))
         if self._compressed and self._compressed.get_subscription_count():
             self._compressed.publish(compressed_message(frame, p.jpeg_quality))
-        info = fit(self._calibration, *frame.size)
-        info.header = header(frame)
-        self._info.publish(info)
+        if self._info.get_subscription_count():
+            self._info.publish(self._camera_info(frame))
         self._sent += 1
+
+    def _camera_info(self, frame: Frame) -> CameraInfo:
+        info = self._fitted
+        if (info.width, info.height) != frame.size:
+            info = self._fitted = fit(self._calibration, *frame.size)
+        info.header = header(frame)
+        return info
 
 
 def main() -> None:

@@ -41,8 +41,9 @@ class Feed:
     problems: list[str] = dataclasses.field(default_factory=list)
 
 
-def open_feed(source: str, *, bag_topic: str = "", width: int = 0, height: int = 0,
-              rate: float | None = None) -> Feed:
+def open_feed(
+    source: str, *, bag_topic: str = "", width: int = 0, height: int = 0, rate: float | None = None
+) -> Feed:
     """Open a source by what it is: /dev/video*, a rosbag2 folder or file, a folder, a video.
 
     width, height, rate: asked of a device; 0 and None leave them to it.

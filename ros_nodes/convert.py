@@ -29,6 +29,7 @@ from vision_msgs.msg import (
 from perception.detections import UNTRACKED, Detections
 from perception.errors import InputError
 from perception.frame import Color, Frame
+from ros_nodes.cdr import read_compressed, read_image, write_image
 
 # Encodings whose rows are pixels side by side (sensor_msgs/image_encodings.hpp):
 # name -> (dtype, channels, colour order).
@@ -66,7 +67,12 @@ _BAYER = {
     "bayer_gbrg": cv2.COLOR_BayerGBRG2BGR,
     "bayer_grbg": cv2.COLOR_BayerGRBG2BGR,
 }
-ENCODINGS = (*_PACKED, *_YUV422, *_YUV420, *(f"{name}{bits}" for name in _BAYER for bits in (8, 16)))
+ENCODINGS = (
+    *_PACKED,
+    *_YUV422,
+    *_YUV420,
+    *(f"{name}{bits}" for name in _BAYER for bits in (8, 16)),
+)
 
 _JPEG_START, _JPEG_END = b"\xff\xd8", b"\xff\xd9"
 _PNG_START, _PNG_END = b"\x89PNG\r\n\x1a\n", b"IEND\xaeB`\x82"
@@ -89,6 +95,21 @@ def compressed_frame(message: CompressedImage, sequence: int = 0) -> Frame:
     """The picture of a CompressedImage message; raises InputError when it is broken."""
     pixels = decode_compressed(message.data)
     return Frame(pixels, stamp_ns(message.header.stamp), message.header.frame_id, sequence, "bgr")
+
+
+def raw_image_frame(message: bytes, sequence: int = 0) -> Frame:
+    """As `image_frame`, from the serialised message: the pixels are a view on `message`."""
+    raw = read_image(message)
+    pixels, color = decode_image(
+        raw.data, raw.width, raw.height, raw.step, raw.encoding, raw.is_bigendian
+    )
+    return Frame(pixels, raw.stamp_ns, raw.frame_id, sequence, color)
+
+
+def raw_compressed_frame(message: bytes, sequence: int = 0) -> Frame:
+    """As `compressed_frame`, from the serialised message."""
+    raw = read_compressed(message)
+    return Frame(decode_compressed(raw.data), raw.stamp_ns, raw.frame_id, sequence, "bgr")
 
 
 def decode_image(
@@ -157,14 +178,7 @@ def decode_compressed(data: Any) -> npt.NDArray[np.uint8]:
 
 def image_message(frame: Frame) -> Image:
     """An Image message of a grey, BGR(A) or RGB(A) frame; raises InputError for other shapes."""
-    pixels = np.ascontiguousarray(frame.image)
-    channels = 1 if pixels.ndim == 2 else pixels.shape[2]
-    wanted = (pixels.dtype, channels, frame.color if channels > 1 else "bgr")
-    for encoding, (dtype, count, color) in _PACKED.items():
-        if wanted == (np.dtype(dtype), count, color):
-            break
-    else:
-        raise InputError(f"no image encoding for {pixels.dtype} {pixels.shape} {frame.color}")
+    encoding, pixels = _as_encoded(frame)
     message = Image(
         header=header(frame),
         height=pixels.shape[0],
@@ -175,9 +189,35 @@ def image_message(frame: Frame) -> Image:
     )
     # Any other type than array.array('B') is copied element by element (rclpy#763).
     data = array.array("B")
-    data.frombytes(memoryview(pixels).cast("B"))
+    data.frombytes(pixels.tobytes())
     message.data = data
     return message
+
+
+def raw_image_message(frame: Frame) -> bytes:
+    """As `image_message`, serialised, with a single copy of the pixels."""
+    encoding, pixels = _as_encoded(frame)
+    height, width = pixels.shape[:2]
+    return write_image(
+        frame.stamp_ns,
+        frame.frame_id,
+        width,
+        height,
+        encoding,
+        pixels.strides[0],
+        pixels.reshape(-1).view(np.uint8).data,
+    )
+
+
+def _as_encoded(frame: Frame) -> tuple[str, npt.NDArray[Any]]:
+    """(encoding, contiguous pixels) of a frame."""
+    pixels = np.ascontiguousarray(frame.image)
+    channels = 1 if pixels.ndim == 2 else pixels.shape[2]
+    wanted = (pixels.dtype, channels, frame.color if channels > 1 else "bgr")
+    for encoding, (dtype, count, color) in _PACKED.items():
+        if wanted == (np.dtype(dtype), count, color):
+            return encoding, pixels
+    raise InputError(f"no image encoding for {pixels.dtype} {pixels.shape} {frame.color}")
 
 
 def compressed_message(frame: Frame, quality: int = 90) -> CompressedImage:
@@ -193,14 +233,14 @@ def compressed_message(frame: Frame, quality: int = 90) -> CompressedImage:
         raise InputError(f"cannot encode {frame.image.dtype} {frame.image.shape} as JPEG")
     message = CompressedImage(header=header(frame), format="jpeg")
     data = array.array("B")
-    data.frombytes(memoryview(encoded).cast("B"))
+    data.frombytes(np.asarray(encoded).tobytes())
     message.data = data
     return message
 
 
 def stamp_ns(stamp: Time) -> int:
     """Nanoseconds of a ROS time."""
-    return stamp.sec * 1_000_000_000 + stamp.nanosec
+    return int(stamp.sec) * 1_000_000_000 + int(stamp.nanosec)
 
 
 def header(frame: Frame) -> Header:
@@ -322,8 +362,8 @@ def _rows(
     if size == 1:
         return raw[:, :row_items]
     foreign = is_bigendian != (sys.byteorder == "big")
-    order = ">" if is_bigendian else "<"
-    items = np.ndarray((rows, row_items), np.dtype(dtype).newbyteorder(order), raw, 0, (step, size))
+    order = np.dtype(dtype).newbyteorder(">" if is_bigendian else "<")
+    items: npt.NDArray[Any] = np.ndarray((rows, row_items), order, raw, 0, (step, size))
     return items.astype(dtype) if foreign else items.view(dtype)
 
 

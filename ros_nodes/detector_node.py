@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,8 @@ from perception.runtime.detector import Detector
 from perception.runtime.session import PROVIDERS
 from perception.zoo import model_path
 from ros_nodes import qos, topics
-from ros_nodes.convert import compressed_frame, detections_message, image_frame, label_info
+from ros_nodes.cdr import write_detections
+from ros_nodes.convert import label_info, raw_compressed_frame, raw_image_frame
 from ros_nodes.diagnostics import ERROR, WARN, Ages, Counters, RateMeter, Status
 from ros_nodes.inbox import Inbox
 from ros_nodes.lifecycle import WaysightNode, run
@@ -94,10 +95,11 @@ class _Camera:
 
     name: str
     topic: str
+    output: str
     publisher: Any
-    counters: Counters
-    ages: Ages
-    subscription: Any = None
+    counters: Counters = field(default_factory=Counters)
+    ages: Ages = field(default_factory=Ages)
+    unsubscribe: Callable[[], None] | None = None
     last_received: float = 0.0
     incompatible: str = ""
     complaint: str = ""
@@ -121,6 +123,7 @@ class DetectorNode(WaysightNode[DetectorParameters]):
         self._labels = self.create_publisher(LabelInfo, topics.LABEL_INFO, qos.latched())
         self._enable = self.create_service(SetBool, "~/enable", self._on_enable)
         self._meter = RateMeter()
+        self._work_ms = Ages()
         self._announce()
 
     def _camera(self, name: str) -> _Camera:
@@ -134,7 +137,9 @@ class DetectorNode(WaysightNode[DetectorParameters]):
                 matched=lambda _info: self._follow_demand(), use_default_callbacks=False
             ),
         )
-        return _Camera(name, prefix + image, publisher, Counters(), Ages())
+        output = self.resolve_topic_name(prefix + topics.DETECTIONS)
+        self.handover.announce(output)
+        return _Camera(name, self.resolve_topic_name(prefix + image), output, publisher)
 
     def cleanup(self) -> None:
         """Give everything back."""
@@ -151,7 +156,7 @@ class DetectorNode(WaysightNode[DetectorParameters]):
 
     def activate(self) -> None:
         """Start the worker and subscribe."""
-        self._inbox: Inbox[Any] = Inbox(tuple(self._cameras))
+        self._inbox: Inbox[bytes | Frame] = Inbox(tuple(self._cameras))
         self._worker = threading.Thread(target=self._work, name="detector", daemon=True)
         self._worker.start()
         self._follow_demand()
@@ -190,6 +195,7 @@ class DetectorNode(WaysightNode[DetectorParameters]):
             processed += counts["processed"]
             values |= {prefix + key: value for key, value in counts.items()}
             values |= {prefix + key: value for key, value in camera.ages.summary().items()}
+        values |= {key.replace("age", "work"): v for key, v in self._work_ms.summary().items()}
         values["rate"] = f"{self._meter.rate(processed):.2f}"
         return values
 
@@ -209,7 +215,7 @@ class DetectorNode(WaysightNode[DetectorParameters]):
             yield ERROR, camera.complaint
             camera.complaint = ""
         silent = time.monotonic() - camera.last_received
-        if camera.subscription is not None and silent > self.parameters.silence:
+        if camera.unsubscribe is not None and silent > self.parameters.silence:
             yield ERROR, f"no picture on {camera.topic} for {silent:.1f} s"
         lost = camera.counters.snapshot()["lost"]
         if lost:
@@ -221,8 +227,12 @@ class DetectorNode(WaysightNode[DetectorParameters]):
         """Subscribe where a subscription is wanted now, unsubscribe elsewhere."""
         working = "_worker" in self.__dict__ and self._enabled
         for camera in self.__dict__.get("_cameras", {}).values():
-            wanted = not self.parameters.lazy or camera.publisher.get_subscription_count() > 0
-            if working and wanted and camera.subscription is None:
+            wanted = (
+                not self.parameters.lazy
+                or camera.publisher.get_subscription_count() > 0
+                or self.handover.wanted(camera.output)
+            )
+            if working and wanted and camera.unsubscribe is None:
                 self._subscribe(camera)
             elif not (working and wanted):
                 self._unsubscribe(camera)
@@ -231,24 +241,30 @@ class DetectorNode(WaysightNode[DetectorParameters]):
         p = self.parameters
         camera.last_received = time.monotonic()
         camera.incompatible = ""
-        camera.subscription = self.create_subscription(
+        receive = partial(self._receive, camera)
+        if self.handover.offers(camera.topic):
+            camera.unsubscribe = self.handover.subscribe(camera.topic, receive)
+            return
+        subscription = self.create_subscription(
             CompressedImage if p.compressed else Image,
             camera.topic,
-            partial(self._receive, camera),
+            receive,
             qos.image_subscription(p.reliability, p.depth),
             event_callbacks=SubscriptionEventCallbacks(
                 incompatible_qos=partial(self._on_incompatible, camera),
                 message_lost=lambda info: camera.counters.add(lost=info.total_count_change),
                 use_default_callbacks=False,
             ),
+            raw=True,
         )
+        camera.unsubscribe = partial(self.destroy_subscription, subscription)
 
     def _unsubscribe(self, camera: _Camera) -> None:
-        if camera.subscription is not None:
-            self.destroy_subscription(camera.subscription)
-            camera.subscription = None
+        if camera.unsubscribe is not None:
+            camera.unsubscribe()
+            camera.unsubscribe = None
 
-    def _receive(self, camera: _Camera, message: Any) -> None:
+    def _receive(self, camera: _Camera, message: bytes | Frame) -> None:
         # Without MessageInfo, whose publication numbers would tell every loss: EventsExecutor
         # of rclpy 9.1.2 fails on callbacks that take it.
         camera.last_received = time.monotonic()
@@ -259,15 +275,12 @@ class DetectorNode(WaysightNode[DetectorParameters]):
     def _on_incompatible(self, camera: _Camera, info: QoSRequestedIncompatibleQoSInfo) -> None:
         policy = qos_policy_name_from_kind(info.last_policy_kind)
         camera.incompatible = (
-            f"a publisher on {self.resolve_topic_name(camera.topic)} offers an incompatible QoS "
-            f"policy: {policy}"
+            f"a publisher on {camera.topic} offers an incompatible QoS policy: {policy}"
         )
         self.get_logger().error(camera.incompatible)
         self.diagnose_now()
 
-    def _on_enable(
-        self, request: SetBool.Request, response: SetBool.Response
-    ) -> SetBool.Response:
+    def _on_enable(self, request: SetBool.Request, response: SetBool.Response) -> SetBool.Response:
         self._enabled = bool(request.data)
         self._follow_demand()
         response.success = True
@@ -277,22 +290,28 @@ class DetectorNode(WaysightNode[DetectorParameters]):
     # Working ---------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        decode = compressed_frame if self.parameters.compressed else image_frame
         while True:
             taken = self._inbox.take(min(self.parameters.max_batch, len(self._cameras)))
             if not taken:
                 return
+            began = time.perf_counter()
             if self._next is not None:
                 self._switch()
             frames: list[tuple[_Camera, Frame]] = []
-            for name, message in taken:
+            for name, item in taken:
                 camera = self._cameras[name]
                 try:
-                    frames.append((camera, decode(message)))
+                    frames.append((camera, self._frame(item)))
                 except InputError as error:
                     self._reject(camera, str(error))
             if frames:
                 self._detect(frames)
+            self._work_ms.add((time.perf_counter() - began) * 1e3 / len(taken))
+
+    def _frame(self, item: bytes | Frame) -> Frame:
+        if isinstance(item, Frame):  # from a node of this process, by reference
+            return item
+        return raw_compressed_frame(item) if self.parameters.compressed else raw_image_frame(item)
 
     def _detect(self, frames: list[tuple[_Camera, Frame]]) -> None:
         try:
@@ -315,9 +334,10 @@ class DetectorNode(WaysightNode[DetectorParameters]):
             return
         if not frame.stamp_ns:
             self.get_logger().warning(f"{camera.topic}: header stamp is 0", once=True)
-        topic = camera.publisher.topic_name
-        self.handover.send(topic, (frame, detections))
-        camera.publisher.publish(detections_message(detections, frame, self._detector.names))
+        self.handover.send(camera.output, (frame, detections))
+        if camera.publisher.get_subscription_count():
+            names = self._detector.names
+            camera.publisher.publish(write_detections(detections, frame, names))
         age = (self.get_clock().now().nanoseconds - frame.stamp_ns) / 1e6
         camera.ages.add(age)
         camera.counters.add(processed=1, stale=int(age > self.parameters.stale * 1e3))

@@ -113,7 +113,9 @@ def find_graph(name_or_path: str | Path) -> Path:
     shipped = CONFIG / f"{name_or_path}.yaml"
     if not shipped.is_file():
         names = ", ".join(sorted(p.stem for p in CONFIG.glob("*.yaml")))
-        raise InputError(f"no graph '{name_or_path}'; shipped graphs: {names}, or give a .yaml file")
+        raise InputError(
+            f"no graph '{name_or_path}'; shipped graphs: {names}, or give a .yaml file"
+        )
     return shipped
 
 
@@ -136,12 +138,16 @@ def read_graph(path: str | Path) -> Graph:
 
 def _node(path: Path, name: object, entry: object) -> NodeSpec:
     if not isinstance(name, str) or not _NAME.match(name):
-        raise InputError(f"{path}: node name {name!r} is not a letter followed by letters, digits, _")
+        raise InputError(
+            f"{path}: node name {name!r} is not a letter followed by letters, digits, _"
+        )
     if not isinstance(entry, dict):
         raise InputError(f"{path}: node '{name}': expected a mapping, found {entry!r}")
     for key, value in entry.items():
         if key not in _KEYS:
-            raise InputError(f"{path}: node '{name}': unknown key '{key}', not of: {', '.join(_KEYS)}")
+            raise InputError(
+                f"{path}: node '{name}': unknown key '{key}', not of: {', '.join(_KEYS)}"
+            )
         if not isinstance(value, _KEYS[key]):
             raise InputError(
                 f"{path}: node '{name}': {key} is {value!r}, expected {_KEYS[key].__name__}"

@@ -19,7 +19,16 @@ class Handover:
 
     def __init__(self) -> None:
         self._receivers: dict[str, tuple[Receiver, ...]] = {}
+        self._sources: set[str] = set()
         self._lock = threading.Lock()
+
+    def announce(self, topic: str) -> None:
+        """Say that this process publishes the fully resolved `topic`."""
+        self._sources.add(topic)
+
+    def offers(self, topic: str) -> bool:
+        """Whether `topic` comes from this process, so that no DDS subscription is needed."""
+        return topic in self._sources
 
     def subscribe(self, topic: str, receiver: Receiver) -> Callable[[], None]:
         """Call `receiver` for every item on the fully resolved `topic`; returns the way out."""

@@ -88,11 +88,11 @@ class McapFile:
 
     def flush(self) -> None:
         """Bring every message so far to the file."""
-        self._writer.flush()
+        self._writer.flush()  # type: ignore[no-untyped-call]
 
     def close(self) -> None:
         """Write index and footer and close."""
-        self._writer.finish()
+        self._writer.finish()  # type: ignore[no-untyped-call]
         self._sink.close()
 
     def abandon(self) -> None:

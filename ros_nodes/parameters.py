@@ -150,7 +150,7 @@ def _check_one(info: ParameterInfo, value: Any, whole: Any) -> Any:
         value = str(value)
     elif info.kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
-    if type(value) is not info.kind:
+    if not isinstance(value, info.kind) or (isinstance(value, bool) and info.kind is not bool):
         raise _refusal(info, whole)
     if info.choices and value not in info.choices:
         raise _refusal(info, whole)

@@ -10,6 +10,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -74,7 +75,9 @@ class RecorderParameters(NodeParameters):
     video: str = parameter("", "H.264 file (.mp4) of the pictures with boxes; empty: none")
     video_boxes: str = parameter(names.DETECTIONS, "Topic of the boxes that are drawn")
     video_patience: float = parameter(
-        1.0, "How long a picture waits for its boxes before it is marked as without", minimum=0.0,
+        1.0,
+        "How long a picture waits for its boxes before it is marked as without",
+        minimum=0.0,
         unit="s",
     )
     depth: int = parameter(
@@ -323,10 +326,8 @@ class _VideoThread:
     def _run(self) -> None:
         try:
             while not (self._closing.is_set() and self._jobs.empty()):
-                try:
+                with suppress(queue.Empty):
                     self._accept(self._jobs.get(timeout=0.1))
-                except queue.Empty:
-                    pass
                 self._write_ready(self._parameters.video_patience)
             self._write_ready(0.0)
         except Exception as error:

@@ -104,7 +104,7 @@ class Supervisor:
             for child in self.children:
                 self._start(child)
             while not self._stop and (deadline is None or time.monotonic() < deadline):
-                ended = [code for child in self.children if (code := self._watch(child)) is not None]
+                ended = [end for end in map(self._watch, self.children) if end is not None]
                 if ended:
                     code = max(ended)
                     time.sleep(0.0 if code else self._linger)

@@ -1,4 +1,4 @@
-"""Topic names, relative and remappable (`/diagnostics` alone is absolute, as the ecosystem has it)."""
+"""Topic names: relative and remappable, save `/diagnostics`, as the ecosystem has it."""
 
 IMAGE = "image_raw"
 CAMERA_INFO = "camera_info"

@@ -123,9 +123,11 @@ def summarise(recording: Recording, source: Source) -> dict[str, Any]:
     sent, results = len(recording.stamps_ns), len(recording.results)
     detector = recording.counters.get("detector", {})
     ages = recording.latencies_ms()
-    span = (max(r.arrived_ns for r in recording.results) - min(recording.stamps_ns)) / 1e9 if (
-        results
-    ) else 0.0
+    span = (
+        (max(r.arrived_ns for r in recording.results) - min(recording.stamps_ns)) / 1e9
+        if (results)
+        else 0.0
+    )
     p50, p90, p99 = np.percentile(ages, [50, 90, 99]) if results else (None, None, None)
     return {
         "video": source.paths[0].name,
@@ -147,7 +149,10 @@ def summarise(recording: Recording, source: Source) -> dict[str, Any]:
 def score(recording: Recording, truth: CocoTruth, work: Path) -> float | None:
     """COCO AP50 of the recorded detections; picture k of the camera is picture k of the truth."""
     number = {stamp: k for k, stamp in enumerate(recording.stamps_ns)}
-    images, categories = list(truth.image_ids), dict(zip(truth.names, truth.category_ids, strict=True))
+    images, categories = (
+        list(truth.image_ids),
+        dict(zip(truth.names, truth.category_ids, strict=True)),
+    )
     rows = [
         {
             "image_id": images[number[result.stamp_ns]],
