@@ -55,8 +55,8 @@ def assign(
     """
     count, owner = len(batch.boxes), batch.owner
     if count == 0:
-        empty = torch.zeros(0, dtype=torch.long)
-        return Assignment(empty, empty, empty, torch.zeros(0))
+        empty = boxes.new_zeros(0, dtype=torch.long)
+        return Assignment(empty, empty, empty, boxes.new_zeros(0))
     truth = batch.boxes
     iou = pair_iou(boxes[owner], truth[:, None])  # (G, A)
     score = scores[owner, :, channel]
@@ -71,8 +71,8 @@ def assign(
     rows, columns = _settle(chosen, iou, owner, boxes.shape[0])
     own_align, own_iou = align[rows, columns], iou[rows, columns]
     # Scale so that the best anchor of an object is asked for a score equal to its best IoU.
-    best_align = torch.zeros(count).scatter_reduce_(0, rows, own_align, "amax")
-    best_iou = torch.zeros(count).scatter_reduce_(0, rows, own_iou, "amax")
+    best_align = boxes.new_zeros(count).scatter_reduce_(0, rows, own_align, "amax")
+    best_iou = boxes.new_zeros(count).scatter_reduce_(0, rows, own_iou, "amax")
     quality = own_align / best_align[rows].clamp(min=1e-12) * best_iou[rows]
     return Assignment(owner[rows], columns, rows, quality)
 
@@ -82,10 +82,10 @@ def _settle(chosen: Tensor, iou: Tensor, owner: Tensor, images: int) -> tuple[Te
     rows, columns = chosen.nonzero(as_tuple=True)
     place = owner[rows] * chosen.shape[1] + columns
     overlap = iou[rows, columns]
-    best = torch.full((images * chosen.shape[1],), -1.0).scatter_reduce_(0, place, overlap, "amax")
+    best = iou.new_full((images * chosen.shape[1],), -1.0).scatter_reduce_(0, place, overlap, "amax")
     keep = overlap >= best[place]
     rows, columns, place = rows[keep], columns[keep], place[keep]
     # Equal IoU (two equal boxes): the first object wins.
-    first = torch.full((images * chosen.shape[1],), chosen.shape[0]).scatter_reduce_(0, place, rows, "amin")
+    first = rows.new_full((images * chosen.shape[1],), chosen.shape[0]).scatter_reduce_(0, place, rows, "amin")
     single = rows == first[place]
     return rows[single], columns[single]

@@ -26,7 +26,7 @@ class Processes:
         if world == 1:
             return Processes()
         if not dist.is_initialized():
-            backend = "nccl" if device.startswith("cuda") else "gloo"
+            backend = "gloo" if device == "cpu" or not torch.cuda.is_available() else "cpu:gloo,cuda:nccl"
             dist.init_process_group(backend, timeout=datetime.timedelta(hours=1))
         return Processes(dist.get_rank(), world)
 
@@ -45,6 +45,19 @@ class Processes:
         flat /= self.world
         for tensor, part in zip(tensors, flat.split([t.numel() for t in tensors]), strict=True):
             tensor.copy_(part.view_as(tensor))
+
+    def gather(self, rows: Tensor) -> Tensor:
+        """Rows (N, C) of all processes in order of rank; N may differ."""
+        if self.world == 1:
+            return rows
+        counts = [torch.zeros(1, dtype=torch.long) for _ in range(self.world)]
+        dist.all_gather(counts, torch.tensor([len(rows)]))
+        most = int(max(int(count) for count in counts))
+        padded = torch.zeros(most, rows.shape[1], dtype=rows.dtype)
+        padded[: len(rows)] = rows
+        parts = [torch.empty_like(padded) for _ in range(self.world)]
+        dist.all_gather(parts, padded)
+        return torch.cat([part[: int(count)] for part, count in zip(parts, counts, strict=True)])
 
     def wait(self) -> None:
         """Returns when every process has come here."""

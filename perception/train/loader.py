@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
@@ -51,6 +51,13 @@ class Batch:
             torch.from_numpy(np.concatenate([example.regions for example in examples])),
             torch.from_numpy(np.repeat(position, regions)),
         )
+
+
+    def to(self, device: torch.device) -> Batch:
+        """The batch on a device; from page-locked memory without waiting."""
+        if device.type == "cpu":
+            return self
+        return Batch(*(getattr(self, f.name).pin_memory().to(device, non_blocking=True) for f in fields(self)))
 
 
 class Source:

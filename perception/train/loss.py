@@ -18,10 +18,7 @@ from perception.train.sets import KIND_UNKNOWN
 
 @dataclass(frozen=True)
 class LossSettings:
-    """Weights of the parts.
-
-    negative: weight of the score loss where there is no object.
-    """
+    """Weights of the parts: ranking scores, GIoU, box sides relative to the object, kinds."""
 
     score: float = 1.0
     giou: float = 2.0
@@ -47,6 +44,8 @@ class DetectionLoss:
         assert KIND_UNKNOWN == -1
 
     def __call__(self, boxes: Tensor, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
+        if self._channel.device != boxes.device:
+            self._channel, self._kind = self._channel.to(boxes.device), self._kind.to(boxes.device)
         height, width = batch.images.shape[2:]
         anchors = anchor_points(width, height, boxes.device)
         ranking = logits[..., : self._ranking]
@@ -69,7 +68,7 @@ class DetectionLoss:
     def _negative_weight(self, boxes: Tensor, anchors: Tensor, batch: Batch) -> Tensor:
         """(B, A, R): 0 where a prediction must not be punished, else 1."""
         shape = (boxes.shape[0], boxes.shape[1], self._ranking)
-        free = torch.zeros(shape, dtype=torch.bool)
+        free = boxes.new_zeros(shape, dtype=torch.bool)
         known = batch.regions[:, 4] < self._ranking
         regions, owner = batch.regions[known], batch.region_owner[known]
         if len(regions):

@@ -66,9 +66,13 @@ class TrainSettings:
     patience: evaluations without improvement after which the run stops; 0 never.
     bad_steps: steps in a row with a loss that is not finite after which the run stops.
     ema_decay, ema_tau: see `optimise.Average`.
-    precision: "float32", "bfloat16" or "float16". compile, channels_last, tf32: used where the
-        device has them.
-    sparse: train with 2:4 structured sparsity (sizes m and l).
+    device: "auto", "cpu" or "cuda". precision: "float32", "bfloat16" or "float16". compile,
+        channels_last, tf32: used where the device has them.
+    sync_norm: batch statistics of the global batch when several processes train; without it each
+        normalises its own share, which exchanges less.
+    sparse: prune wide convolutions to 2:4 structured sparsity at the start and keep the mask
+        (start from trained weights).
+    torch_threads: threads of torch in each process; 0 leaves its default.
     """
 
     steps: int = 10000
@@ -89,11 +93,13 @@ class TrainSettings:
     checkpoint_every: int = 200
     patience: int = 0
     bad_steps: int = 10
-    device: str = "cpu"
+    log_every: int = 50
+    device: str = "auto"
     precision: str = "float32"
     compile: bool = False
     channels_last: bool = True
     tf32: bool = True
+    sync_norm: bool = True
     sparse: bool = False
     torch_threads: int = 0
     tensorboard: bool = True
@@ -116,15 +122,24 @@ def read_settings(file: Path, overrides: Sequence[str] = ()) -> RunSettings:
     InputError names an unknown key with its nearest match, or a value of the wrong type.
     """
     data = read_yaml(file)
-    for override in overrides:
-        path, equals, text = override.partition("=")
-        if not equals:
-            raise InputError(f"override {override!r}: expected key=value, such as train.steps=100")
-        _set(data, path.split("."), yaml.safe_load(text), override)
+    override(data, overrides)
     data.setdefault("data", {})
     root = Path(str(data["data"].get("root", "."))).expanduser()
     data["data"]["root"] = str(root if root.is_absolute() else (file.parent / root).resolve())
     return build(RunSettings, data, str(file))
+
+
+def override(data: dict[str, Any], overrides: Sequence[str]) -> None:
+    """Applies `a.b=value` to plain settings, in place; values are read as YAML."""
+    for text in overrides:
+        path, equals, value = text.partition("=")
+        if not equals:
+            raise InputError(f"override {text!r}: expected key=value, such as train.steps=100")
+        try:
+            parsed = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise InputError(f"override {text!r}: the value is not valid YAML") from None
+        _set(data, path.split("."), parsed, text)
 
 
 def _set(data: Any, keys: list[str], value: Any, override: str) -> None:

@@ -5,98 +5,92 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import yaml
-from torch import nn
+from torch import Tensor, nn
 
 from perception.errors import InputError, WaysightError
-from perception.files import atomic_path, write_json
+from perception.files import atomic_path
 from perception.models.network import Network
-from perception.train.augment import AugmentSettings
-from perception.train.cache import open_cache
+from perception.train.device import choose_device
 from perception.train.distributed import Processes
 from perception.train.loader import Batch, Loader, Source
 from perception.train.loss import DetectionLoss
+from perception.train.norm import share_norms
 from perception.train.optimise import Average, make_optimisers, rate
-from perception.train.sets import Picture, SetSettings, read_set
 from perception.train.settings import Phase, RunSettings, to_plain
+from perception.train.sparsity import Sparsity
 from perception.train.validate import ValSet, validate
 
-LAST, BEST, SETTINGS = "last.pt", "best.pt", "settings.yaml"
+LAST, BEST, SETTINGS, SCORES = "last.pt", "best.pt", "settings.yaml", "scores.jsonl"
+Log = Callable[[str], None]
 
 
-def weigh(pictures: list[Picture], model_names: tuple[str, ...], settings: SetSettings,
-          counts: np.ndarray, rare_power: float, large_boost: float) -> list[Picture]:
-    """Pictures with their draw weight: set weight, rarest class, large objects."""
-    common = counts.max() if counts.size else 1
-    out = []
-    for picture in pictures:
-        known = picture.labels[picture.labels >= 0]
-        rare = float((common / max(1, counts[known].min())) ** rare_power) if len(known) else 1.0
-        area = (picture.boxes[:, 2:] - picture.boxes[:, :2]).prod(axis=1)
-        large = large_boost if (area > 0.05 * picture.width * picture.height).any() else 1.0
-        out.append(dataclasses.replace(picture, draw=settings.weight * rare * large))
-    return out
+class Report:
+    """Where the loop tells how it goes; this one prints lines."""
 
+    def __init__(self, log: Log) -> None:
+        self.log = log
 
-def load_source(settings: RunSettings) -> Source:
-    """All training pictures, checked before the first step."""
-    data, root = settings.data, Path(settings.data.root)
-    sets = [read_set(one, settings.model, root) for one in data.train]
-    labels = np.concatenate([p.labels for s in sets for p in s] or [np.zeros(0, np.int64)])
-    counts = np.bincount(labels[labels >= 0], minlength=len(settings.model.names))
-    caches = [open_cache([p.file for p in s], Path(data.cache), data.longest) for s in sets]
-    pictures = [
-        p for one, s in zip(data.train, sets, strict=True)
-        for p in weigh(s, settings.model.names, one, counts, data.rare_power, data.large_boost)
-    ]
-    if not pictures:
-        raise InputError("data.train: no pictures to train on")
-    return Source(pictures, caches)
+    def step(self, trainer: Trainer, parts: Mapping[str, float]) -> None:
+        """After every update."""
 
+    def window(self, trainer: Trainer, phase: Phase, parts: Mapping[str, float], speed: float, wait: float) -> None:
+        """After every `log_every` steps: mean losses, images a second, share of time spent waiting."""
+        left = trainer.seconds_left()
+        losses = " ".join(f"{key} {value:.3f}" for key, value in parts.items())
+        skipped = f", {trainer.skipped} steps skipped" if trainer.skipped else ""
+        self.log(
+            f"step {trainer.step} ({trainer.progress:.1%}, {left / 60:.0f} min left) "
+            f"{phase.width}x{phase.height} {losses} {speed:.1f} images/s, loader wait {wait:.0%}{skipped}"
+        )
 
-def load_val(settings: RunSettings) -> list[ValSet]:
-    """The sets to score on."""
-    out = []
-    for one in settings.data.val:
-        pictures = read_set(one, settings.model, Path(settings.data.root))
-        cache = open_cache([p.file for p in pictures], Path(settings.data.cache), settings.data.longest)
-        name = Path(one.annotations).parent.name or Path(one.annotations).stem
-        out.append(ValSet(name, pictures, cache, one.annotated))
-    return out
+    def scores(self, trainer: Trainer, scores: Mapping[str, float], seconds: float) -> None:
+        """After every evaluation."""
+        shown = " ".join(f"{k} {v:.3f}" for k, v in scores.items() if not k.endswith("/95"))
+        self.log(f"evaluation at step {trainer.step}, {trainer.views} views: {shown} ({seconds:.0f} s)")
 
-
-def _silent(_: str) -> None:
-    """Log of every process but the first."""
+    def close(self) -> None:
+        """At the end of the run."""
 
 
 class Trainer:
     """A run: network, average, optimisers, data, and the state that makes it resumable."""
 
-    def __init__(self, settings: RunSettings, folder: Path, log: Callable[[str], None] = print) -> None:
-        self.settings, self.folder = settings, folder
+    def __init__(
+        self, settings: RunSettings, folder: Path, source: Source, val: list[ValSet],
+        report: Report | None = None, processes: Processes | None = None,
+    ) -> None:
+        self.settings, self.folder, self.source, self.val = settings, folder, source, val
         train = settings.train
-        self.processes = Processes.join(train.device)
-        self.log = log if self.processes.first else _silent
+        self.processes = processes or Processes()
+        self.report = report or Report(print)
         if train.torch_threads:
             torch.set_num_threads(train.torch_threads)
         torch.manual_seed(train.seed)
-        self.source, self.val = load_source(settings), load_val(settings)
-        self.network: nn.Module = Network(settings.model)
-        if train.channels_last:
-            self.network = self.network.to(memory_format=torch.channels_last)
+        self.device = choose_device(
+            train.device, train.precision, train.compile, train.channels_last, train.tf32,
+            self.processes.rank, self.report.log,
+        )
+        self.network: nn.Module = self.device.place(Network(settings.model))
+        if self.processes.world > 1 and train.sync_norm:
+            share_norms(self.network)
         self.average = Average(self.network, train.ema_decay, train.ema_tau)
         self.optimisers = make_optimisers(self.network, train.optimiser, train.rate, train.weight_decay)
+        self.scaler = torch.amp.GradScaler(self.device.device.type, enabled=self.device.scaled)
         self.loss = DetectionLoss(settings.model, settings.loss, settings.assign)
+        self.forward: Callable[[Tensor], tuple[Tensor, Tensor]] = (
+            torch.compile(self.network) if self.device.compile else self.network
+        )
+        self.sparsity = Sparsity(self.network) if train.sparse else None
+        self.step, self.elapsed, self.views, self.skipped, self.stale = 0, 0.0, 0, 0, 0
+        self.best = -1.0
         self._mark = time.monotonic()
-        self.step, self.elapsed, self.best, self.views, self.skipped = 0, 0.0, -1.0, 0, 0
 
     # State ------------------------------------------------------------------------------------
     def state(self) -> dict[str, Any]:
@@ -107,21 +101,42 @@ class Trainer:
             "average": self.average.model.state_dict(),
             "average_updates": self.average.updates,
             "optimisers": [optimiser.state_dict() for optimiser in self.optimisers],
+            "scaler": self.scaler.state_dict(),
+            "masks": self.sparsity.masks if self.sparsity else {},
             "step": self.step, "elapsed": self.elapsed, "best": self.best, "views": self.views,
-            "skipped": self.skipped, "torch_rng": torch.get_rng_state(),
+            "skipped": self.skipped, "stale": self.stale, "torch_rng": torch.get_rng_state(),
         }
 
     def restore(self, path: Path) -> None:
-        """Continues from a checkpoint."""
-        state = torch.load(path, map_location="cpu", weights_only=True)
-        self.network.load_state_dict(state["network"])
-        self.average.model.load_state_dict(state["average"])
+        """Continues from a checkpoint; InputError when it does not belong to these settings."""
+        state = read_checkpoint(path)
+        try:
+            self.network.load_state_dict(state["network"])
+            self.average.model.load_state_dict(state["average"])
+            for optimiser, saved in zip(self.optimisers, state["optimisers"], strict=True):
+                optimiser.load_state_dict(saved)
+        except (RuntimeError, ValueError, KeyError) as error:
+            raise InputError(f"{path}: does not fit these settings: {str(error).splitlines()[0]}") from None
         self.average.updates = state["average_updates"]
-        for optimiser, saved in zip(self.optimisers, state["optimisers"], strict=True):
-            optimiser.load_state_dict(saved)
+        if state.get("scaler"):
+            self.scaler.load_state_dict(state["scaler"])
+        if self.sparsity:
+            self.sparsity.masks.update(state["masks"])
+            self.sparsity.apply()
         self.step, self.elapsed, self.best = state["step"], state["elapsed"], state["best"]
-        self.views, self.skipped = state["views"], state["skipped"]
+        self.views, self.skipped, self.stale = state["views"], state["skipped"], state.get("stale", 0)
         torch.set_rng_state(state["torch_rng"])
+
+    def start_from(self, path: Path) -> None:
+        """Takes the averaged weights of another run; the schedule starts anew."""
+        state = read_checkpoint(path)
+        try:
+            self.network.load_state_dict(state["average"])
+        except (RuntimeError, KeyError) as error:
+            raise InputError(f"{path}: does not fit this network: {str(error).splitlines()[0]}") from None
+        self.average = Average(self.network, self.average.decay, self.average.tau)
+        if self.settings.train.sparse:
+            self.sparsity = Sparsity(self.network)
 
     def save(self, name: str) -> None:
         """Writes a checkpoint, never half of one and never one with NaN in it."""
@@ -139,6 +154,16 @@ class Trainer:
         by_step = self.step / train.steps
         return min(1.0, max(by_step, self.elapsed / (60 * train.minutes)) if train.minutes else by_step)
 
+    def seconds_left(self) -> float:
+        """Expected time to the end at the pace so far."""
+        return self.elapsed * (1 - self.progress) / max(self.progress, 1e-9)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the schedule has ended or scores have stopped improving."""
+        patience = self.settings.train.patience
+        return self.progress >= 1 or bool(patience and self.stale >= patience)
+
     def phase(self) -> Phase:
         """The input size and batch of the current step."""
         train, model = self.settings.train, self.settings.model
@@ -149,92 +174,93 @@ class Trainer:
 
     def run(self) -> dict[str, float]:
         """Trains to the end; returns the last evaluation."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with atomic_path(self.folder / SETTINGS) as temporary:
-            temporary.write_text(yaml.safe_dump(to_plain(self.settings), sort_keys=False, allow_unicode=True))
-        scores: dict[str, float] = {}
-        while self.progress < 1:
+        if self.processes.first:
+            with atomic_path(self.folder / SETTINGS) as temporary:
+                temporary.write_text(
+                    yaml.safe_dump(to_plain(self.settings), sort_keys=False, allow_unicode=True), "utf-8"
+                )
+        evaluated, scores = -1, dict[str, float]()
+        while not self.finished:
             phase = self.phase()
             loader = Loader(
                 self.source, self.settings.train.seed, phase.batch, self.settings.data.threads,
                 self.processes.rank, self.processes.world,
             )
             try:
-                scores = self._phase(phase, loader) or scores
+                for scores in self._phase(phase, loader):
+                    evaluated = self.step
             finally:
                 loader.close()
-        scores = self.evaluate()
+        if evaluated != self.step:
+            scores = self.evaluate()
         self.save(LAST)
+        self.report.close()
         return scores
 
-    def _phase(self, phase: Phase, loader: Loader) -> dict[str, float]:
+    def _phase(self, phase: Phase, loader: Loader) -> Any:
+        """Trains at one input size; yields the scores of each evaluation."""
         train = self.settings.train
         augment = dataclasses.replace(self.settings.data.augment, mosaic=phase.mosaic)
-        scores: dict[str, float] = {}
-        self._mark = time.monotonic()
-        window = (self._mark, self.views, loader.waited)
-        sums: dict[str, float] = {}
+        window = _Window(self, loader)
         bad = 0
+        self._mark = time.monotonic()
         for batch in loader.batches(self.step, train.steps, phase.width, phase.height, augment):
-            parts = self._step(batch)
-            now = time.monotonic()
-            if parts is None:
-                bad += 1
-                self.skipped += 1
-                if bad >= train.bad_steps:
-                    raise WaysightError(f"step {self.step}: loss not finite {bad} times in a row")
-            else:
-                bad = 0
-                for key, value in parts.items():
-                    sums[key] = sums.get(key, 0.0) + value
-            if self.step % 100 == 0:
-                seconds = now - window[0]
-                self.log(
-                    f"step {self.step} {self.progress:.3f} {phase.width}x{phase.height} "
-                    + " ".join(f"{k} {v / 100:.3f}" for k, v in sums.items())
-                    + f" {(self.views - window[1]) / seconds:.1f} img/s wait {(loader.waited - window[2]) / seconds:.0%}"
-                    + (f" skipped {self.skipped}" if self.skipped else "")
+            parts = self._update(batch)
+            bad = 0 if parts else bad + 1
+            self.skipped += not parts
+            if bad >= train.bad_steps:
+                raise WaysightError(
+                    f"step {self.step}: loss or gradient not finite in {bad} steps in a row; the last "
+                    f"good checkpoint is {self.folder / LAST}"
                 )
-                sums, window = {}, (now, self.views, loader.waited)
+            window.add(parts)
+            self.report.step(self, parts)
+            if self.step % train.log_every == 0:
+                self.report.window(self, phase, *window.close())
             if self.step % train.checkpoint_every == 0:
                 self.save(LAST)
-            if self.step % train.evaluate_every == 0:
-                scores = self.evaluate()
+            if self.step % train.evaluate_every == 0 and not self.progress >= 1:
+                yield self.evaluate()
+                window = _Window(self, loader)
                 self._mark = time.monotonic()
-                window = (self._mark, self.views, loader.waited)
-            if self.progress >= phase.until or self.progress >= 1:
+            if self.progress >= phase.until or self.finished:
                 break
-        return scores
 
-    def _step(self, batch: Batch) -> dict[str, float] | None:
-        """One update; None when the loss or the gradient is not finite and the step was skipped."""
+    def _update(self, batch: Batch) -> dict[str, float]:
+        """One update; empty when loss or gradient is not finite and the step was skipped."""
         train = self.settings.train
-        share = rate(self.progress, train.flat, train.final_rate) * min(1.0, (self.step + 1) / train.warmup)
+        share = rate(self.progress, train.flat, train.final_rate) * min(1.0, (self.step + 1) / max(1, train.warmup))
         for optimiser in self.optimisers:
             for group in optimiser.param_groups:
                 group["lr"] = group["peak"] * share
             optimiser.zero_grad(set_to_none=True)
         self.network.train()
-        boxes, logits = self.network(batch.images.float().div_(255))
+        batch = batch.to(self.device.device)
+        with self.device.arithmetic():
+            boxes, logits = self.forward(batch.images.float().div_(255))
         parts = self.loss(boxes, logits, batch)
+        self.scaler.scale(parts["total"]).backward()
         self.step += 1
         self.views += len(batch.images) * self.processes.world
-        parts["total"].backward()  # type: ignore[no-untyped-call]
+        for optimiser in self.optimisers:
+            self.scaler.unscale_(optimiser)
         self._exchange()
         norm = nn.utils.clip_grad_norm_(self.network.parameters(), train.clip)
-        if not torch.isfinite(norm):
-            return None
-        for optimiser in self.optimisers:
-            optimiser.step()
-        self.average.update(self.network)
-        values = {key: float(value.detach()) for key, value in parts.items()}
-        values["norm"] = float(norm)
-        return values
+        # One process with a NaN makes the exchanged gradient NaN on all: they skip together.
+        finite = bool(torch.isfinite(norm))
+        if finite:
+            for optimiser in self.optimisers:
+                self.scaler.step(optimiser)
+            if self.sparsity:
+                self.sparsity.apply()
+            self.average.update(self.network)
+        self.scaler.update()
+        return {key: float(value.detach()) for key, value in parts.items()} if finite else {}
 
     def _exchange(self) -> None:
         """Makes gradients, batch-norm statistics and the clock those of all processes."""
         now = time.monotonic()
-        clock = torch.tensor([self.elapsed + now - self._mark], dtype=torch.float32)
+        clock = torch.tensor([self.elapsed + now - self._mark], device=self.device.device)
         self._mark = now
         floats = [b for b in self.network.buffers() if b.dtype.is_floating_point]
         grads = [p.grad for p in self.network.parameters() if p.grad is not None]
@@ -242,22 +268,59 @@ class Trainer:
         self.elapsed = float(clock)
 
     def evaluate(self) -> dict[str, float]:
-        """Scores the average; keeps it as best.pt when its main score is better."""
-        if not self.val or not self.processes.first:
-            self.processes.wait()
-            return {}
+        """Scores the average on all processes together; keeps it as best.pt when it is better."""
         began = time.monotonic()
-        scores = validate(self.average.model, self.settings.model, self.val)
+        scores = validate(self.average.model, self.settings.model, self.val, processes=self.processes)
         main = scores.get(f"{self.settings.model.channels[0]}/mean", float("nan"))
-        self.log(
-            f"eval {self.step} views {self.views} min {self.elapsed / 60:.1f} "
-            + " ".join(f"{k} {v:.3f}" for k, v in scores.items() if not k.endswith("/95"))
-            + f" ({time.monotonic() - began:.0f} s)"
-        )
-        with open(self.folder / "scores.jsonl", "a") as out:
-            out.write(json.dumps({"step": self.step, "views": self.views, "elapsed": self.elapsed, **scores}) + "\n")
-        if math.isfinite(main) and main > self.best:
+        # NaN compares false with everything: it can neither win nor count as improvement.
+        better = math.isfinite(main) and main > self.best
+        self.stale = 0 if better else self.stale + bool(self.val)
+        if better:
             self.best = main
             self.save(BEST)
-        self.processes.wait()
+        if self.val and self.processes.first:
+            self.report.scores(self, scores, time.monotonic() - began)
+            line = {"step": self.step, "views": self.views, "elapsed": self.elapsed, **scores}
+            with open(self.folder / SCORES, "a", encoding="utf-8") as out:
+                out.write(json.dumps({k: None if v != v else v for k, v in line.items()}) + "\n")
         return scores
+
+
+class _Window:
+    """Mean losses and speed since the last line of the log."""
+
+    def __init__(self, trainer: Trainer, loader: Loader) -> None:
+        self._trainer, self._loader = trainer, loader
+        self._begin()
+
+    def _begin(self) -> None:
+        self._sums, self._count = dict[str, float](), 0
+        self._since = time.monotonic(), self._trainer.views, self._loader.waited
+
+    def add(self, parts: Mapping[str, float]) -> None:
+        """Losses of one step; a skipped one counts for speed only."""
+        self._count += bool(parts)
+        for key, value in parts.items():
+            self._sums[key] = self._sums.get(key, 0.0) + value
+
+    def close(self) -> tuple[dict[str, float], float, float]:
+        """(mean losses, images a second, share of time waiting for the loader); starts anew."""
+        started, views, waited = self._since
+        seconds = max(1e-9, time.monotonic() - started)
+        means = {key: value / max(1, self._count) for key, value in self._sums.items()}
+        result = means, (self._trainer.views - views) / seconds, (self._loader.waited - waited) / seconds
+        self._begin()
+        return result
+
+
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """A checkpoint's content; only tensors and plain values are read, never code."""
+    if not path.is_file():
+        raise InputError(f"{path}: no such checkpoint")
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises several classes for a file that is none
+        raise InputError(f"{path}: not a checkpoint: {str(error).splitlines()[0][:200]}") from None
+    if not isinstance(state, dict) or not {"settings", "network", "average"} <= set(state):
+        raise InputError(f"{path}: not a checkpoint of a training run")
+    return state

@@ -20,6 +20,7 @@ from perception.models.network import class_scores
 from perception.models.settings import ModelSettings
 from perception.runtime.decode import postprocess
 from perception.train.cache import PictureCache
+from perception.train.distributed import Processes
 from perception.train.sets import KIND_UNKNOWN, Picture
 
 
@@ -42,25 +43,41 @@ def plain_contract(model: ModelSettings, resize: str = "letterbox") -> ModelCont
 def predict(
     network: nn.Module, model: ModelSettings, cache: PictureCache, contract: ModelContract,
     sizes: Sequence[tuple[int, int]], threshold: float = 0.02, batch: int = 16,
+    processes: Processes = Processes(),  # noqa: B008 - frozen, without state
 ) -> list[Detections]:
-    """Detections of every cached picture, in pixels of pictures of `sizes` (width, height)."""
+    """Detections of every cached picture, in pixels of pictures of `sizes` (width, height).
+
+    Each process takes every world-th picture; all get the whole list, every picture once.
+    """
     network.eval()
-    found: list[Detections] = []
-    for start in range(0, len(cache), batch):
-        indices = range(start, min(start + batch, len(cache)))
-        plans, images = [], []
-        for i in indices:
-            image = cache[i]
-            plan = Resize.plan((image.shape[1], image.shape[0]), (contract.width, contract.height), contract.resize)
-            images.append(plan.apply(image, contract.pad_value))
-            plans.append(plan)
-        tensor = torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).float().div_(255)
-        boxes, logits = network(tensor)
-        outputs = {"boxes": boxes.numpy(), "scores": class_scores(logits, model).numpy()}
-        for i, result in zip(indices, postprocess(outputs, contract, plans, score_threshold=threshold), strict=True):
-            scale = np.array(sizes[i], np.float32) / np.array([cache[i].shape[1], cache[i].shape[0]], np.float32)
-            found.append(Detections.create(result.boxes * np.tile(scale, 2), result.scores, result.labels))
-    return found
+    mine = range(processes.rank, len(cache), processes.world)
+    rows = [np.zeros((0, 7), np.float32)]
+    for start in range(0, len(mine), batch):
+        chosen = mine[start : start + batch]
+        found = _predict_batch(network, model, [cache[i] for i in chosen], contract, threshold)
+        for i, result in zip(chosen, found, strict=True):
+            scale = np.array(sizes[i], np.float32) / np.array(cache[i].shape[1::-1], np.float32)
+            head = np.full((len(result), 1), i, np.float32)
+            columns = (head, result.boxes * np.tile(scale, 2), result.scores[:, None], result.labels[:, None])
+            rows.append(np.concatenate(columns, axis=1).astype(np.float32))
+    table = processes.gather(torch.from_numpy(np.concatenate(rows))).numpy()
+    own = [table[table[:, 0] == i] for i in range(len(cache))]
+    return [Detections.create(t[:, 1:5], t[:, 5], t[:, 6].astype(np.int64)) for t in own]
+
+
+def _predict_batch(
+    network: nn.Module, model: ModelSettings, images: Sequence[np.ndarray], contract: ModelContract,
+    threshold: float,
+) -> list[Detections]:
+    """Detections of a few RGB pictures, in their own pixels."""
+    target = (contract.width, contract.height)
+    plans = [Resize.plan((image.shape[1], image.shape[0]), target, contract.resize) for image in images]
+    fitted = [plan.apply(image, contract.pad_value) for plan, image in zip(plans, images, strict=True)]
+    device = next(network.parameters()).device
+    tensor = torch.from_numpy(np.stack(fitted)).to(device).permute(0, 3, 1, 2).float().div_(255)
+    boxes, logits = network(tensor)
+    outputs = {"boxes": boxes.cpu().numpy(), "scores": class_scores(logits, model).cpu().numpy()}
+    return postprocess(outputs, contract, plans, score_threshold=threshold)
 
 
 def channel_ap(
@@ -122,12 +139,14 @@ def coco_ap(
 def validate(
     network: nn.Module, model: ModelSettings, sets: Sequence[ValSet], contract: ModelContract | None = None,
     neutral: Sequence[str] = ("three_wheeler",), threshold: float = 0.02,
+    processes: Processes = Processes(),  # noqa: B008 - frozen, without state
 ) -> dict[str, float]:
     """AP50 of every ranking channel on every set that labels it, pooled over those sets, and of
     every class; keys like "vehicle/dhaka" and "vehicle/pooled"."""
     contract = contract or plain_contract(model)
     everything = [
-        (s, predict(network, model, s.cache, contract, [(p.width, p.height) for p in s.pictures], threshold))
+        (s, predict(network, model, s.cache, contract, [(p.width, p.height) for p in s.pictures], threshold,
+                    processes=processes))
         for s in sets
     ]
     scores: dict[str, float] = {}

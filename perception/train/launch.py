@@ -1,0 +1,83 @@
+"""The work behind `waysight train`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import cv2
+
+from perception.train.distributed import Processes
+from perception.train.reports import TerminalReport
+from perception.train.settings import RunSettings, build, override, read_settings
+from perception.train.sources import load_source, load_val
+from perception.train.trainer import LAST, Report, Trainer, read_checkpoint
+
+
+def start(file: Path, overrides: Sequence[str], out: Path | None, weights: Path | None) -> int:
+    """A new run; returns the exit code."""
+    settings = read_settings(file, overrides)
+    train(settings, out or next_folder(Path("runs"), file.stem), weights=weights)
+    return 0
+
+
+def resume(folder: Path, overrides: Sequence[str]) -> int:
+    """Continues a run from its last checkpoint; returns the exit code."""
+    state = read_checkpoint(folder / LAST)
+    data = json.loads(state["settings"])
+    override(data, overrides)
+    train(build(RunSettings, data, f"{folder / LAST}"), folder, checkpoint=folder / LAST)
+    return 0
+
+
+def train(
+    settings: RunSettings, folder: Path, weights: Path | None = None, checkpoint: Path | None = None
+) -> Trainer:
+    """Trains in `folder`; every process of a distributed run calls this."""
+    processes = Processes.join(settings.train.device)
+    try:
+        # Loader threads share the cores with torch; OpenCV's own pool would only add switches.
+        cv2.setNumThreads(1)
+        if not processes.first:
+            processes.wait()  # the first process builds the cache
+        source, val = load_source(settings), load_val(settings)
+        if processes.first:
+            folder.mkdir(parents=True, exist_ok=True)
+            processes.wait()
+        report = TerminalReport(folder, settings.train.tensorboard) if processes.first else Report(lambda _: None)
+        trainer = Trainer(settings, folder, source, val, report, processes)
+        if checkpoint:
+            trainer.restore(checkpoint)
+        elif weights:
+            trainer.start_from(weights)
+        report.log(
+            f"{len(source)} pictures, {sum(p.numel() for p in trainer.network.parameters()):,} parameters, "
+            f"{trainer.device.device}, {processes.world} process(es), run in {folder}"
+        )
+        try:
+            trainer.run()
+        finally:
+            report.close()
+    finally:
+        processes.leave()
+    return trainer
+
+
+def next_folder(root: Path, name: str) -> Path:
+    """The first of name-1, name-2, ... that does not exist."""
+    number = 1
+    while (root / f"{name}-{number}").exists():
+        number += 1
+    return root / f"{name}-{number}"
+
+
+def fast(file: Path, overrides: Sequence[str], out: Path | None) -> int:
+    """The whole path on a tiny generated set, in a fraction of the time; returns the exit code."""
+    from perception.train.rehearsal import rehearse
+
+    settings = read_settings(file, overrides)
+    rehearse(settings, out or next_folder(Path("runs"), f"{file.stem}-fast"))
+    return 0
+
+

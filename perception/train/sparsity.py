@@ -1,0 +1,51 @@
+"""2:4 structured sparsity: of four weights in a row, two are zero (Ampere sparse tensor cores)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+#: TensorRT gains from sparsity only in wide layers.
+NARROWEST = 256
+
+
+def sparse_layers(network: nn.Module) -> dict[str, nn.Conv2d]:
+    """Dense convolutions whose weights per output can be grouped by four and are wide enough."""
+    return {
+        name: module for name, module in network.named_modules()
+        if isinstance(module, nn.Conv2d) and module.groups == 1
+        and module.in_channels % 4 == 0 and max(module.in_channels, module.out_channels) >= NARROWEST
+    }
+
+
+def mask_24(weight: Tensor) -> Tensor:
+    """bool mask that keeps the two largest of every four weights along the input channels.
+
+    weight (O, I, k, k): I is the dimension sparse tensor cores compress (NHWC order).
+    """
+    rows = weight.detach().permute(0, 2, 3, 1).reshape(-1, 4)
+    keep = torch.zeros_like(rows, dtype=torch.bool)
+    keep.scatter_(1, rows.abs().topk(2, dim=1).indices, True)
+    o, i, h, w = weight.shape
+    return keep.reshape(o, h, w, i).permute(0, 3, 1, 2).contiguous()
+
+
+def is_24(weight: Tensor) -> bool:
+    """Whether at most two of every four weights along the input channels are not zero."""
+    rows = weight.detach().permute(0, 2, 3, 1).reshape(-1, 4)
+    return bool(((rows != 0).sum(dim=1) <= 2).all())
+
+
+class Sparsity:
+    """Masks chosen once from the weights and kept through training."""
+
+    def __init__(self, network: nn.Module) -> None:
+        self._layers = sparse_layers(network)
+        self.masks = {name: mask_24(layer.weight) for name, layer in self._layers.items()}
+        self.apply()
+
+    @torch.no_grad()
+    def apply(self) -> None:
+        """Zeroes what is masked; called after every update."""
+        for name, layer in self._layers.items():
+            layer.weight.mul_(self.masks[name])
