@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from perception.datasets.dataset import Dataset
 from perception.datasets.plan import format_module, format_name
 from perception.datasets.report import Report
+from perception.datasets.sample import Sample
 from perception.datasets.source import Source
 from perception.errors import InputError
 
@@ -26,11 +28,18 @@ class Converted:
 
 
 def convert(
-    dataset: Dataset, target: str, *, pictures: bool = True, partial: bool = False
+    dataset: Dataset,
+    target: str,
+    *,
+    pictures: bool = True,
+    partial: bool = False,
+    change: Callable[[Sample], Sample | None] | None = None,
+    upright: bool = False,
 ) -> Converted:
     """Write `dataset` as `FORMAT:OUT`; OUT appears only when all of it was written.
 
     pictures: copy picture files too. partial: go on although the source is cut off.
+    change, upright: see source.Source.
     Raises InputError for an unknown format, an OUT that exists and is not empty, or a source that
     is cut off.
     """
@@ -45,9 +54,11 @@ def convert(
     if not len(dataset):
         raise InputError(f"{dataset.root}: holds no picture and no boxes, there is nothing to convert")
     module = format_module(name)
-    source = Source(dataset, module.HOLDS, pictures=pictures)
+    source = Source(dataset, module.HOLDS, pictures=pictures, change=change, upright=upright)
     with new_folder(Path(folder)) as temporary:
         module.write(source, temporary)
+        if not source.pictures:
+            raise InputError(f"{dataset.root}: no picture is left to be written")
     return Converted(name, Path(folder), source.pictures, source.boxes, source.report)
 
 

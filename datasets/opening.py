@@ -7,8 +7,9 @@ import json
 import os
 import tempfile
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -203,16 +204,28 @@ def _write_index(
     if not kept:  # a read-only home: the index lives as long as this data set
         holder = tempfile.TemporaryDirectory(prefix="waysight-")
         path = Path(holder.name) / "index.parquet"
-    with atomic_path(path) as temporary:
-        with pq.ParquetWriter(temporary, SCHEMA, compression="snappy") as writer:
-            for group in (*first, *rest):
-                writer.write_batch(group, row_group_size=max(1, group.num_rows))
-            text = json.dumps(gathered.meta())
-            writer.add_key_value_metadata({META_KEY.decode(): text})
+    _write(chain(first, rest), gathered.meta, path)
     store = ParquetStore(path)
     if holder is not None:
         weakref.finalize(store, holder.cleanup)
     return store
+
+
+def _write(
+    groups: Iterable[pa.RecordBatch], meta: Callable[[], dict[str, Any]], path: Path
+) -> None:
+    """Write an index; `meta` is asked for when all groups have passed."""
+    with atomic_path(path) as temporary:
+        with pq.ParquetWriter(temporary, SCHEMA, compression="snappy") as writer:
+            for group in groups:
+                writer.write_batch(group, row_group_size=max(1, group.num_rows))
+            writer.add_key_value_metadata({META_KEY.decode(): json.dumps(meta())})
+
+
+def write_index(store: Store, path: Path) -> None:
+    """Write the rows of a data set as an index file, for other processes."""
+    groups = (store.group(number) for number in range(len(store.sizes)))
+    _write(groups, lambda: store.meta, path)
 
 
 def foreign_labels(plan: Plan) -> list[Finding]:

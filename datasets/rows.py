@@ -281,15 +281,11 @@ class Columns:
         self._cache: dict[str, Any] = {}
 
     def values(self, name: str) -> list[Any]:
-        """A per-picture column as Python values."""
+        """A per-picture column as Python values, which are not to be changed."""
         if name not in self._cache:
             self._cache[name] = self.batch.column(name).to_pylist()
-        return list(self._cache[name])
-
-    def text(self, name: str, picture: int) -> str:
-        """One value of a per-picture text column."""
-        value = self.batch.column(name)[picture].as_py()
-        return "" if value is None else str(value)
+        values: list[Any] = self._cache[name]
+        return values
 
     def labels(self) -> tuple[npt.NDArray[np.int64], list[str]]:
         """int64 (boxes,): index into the class names that this batch uses, and those names."""

@@ -8,9 +8,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import cv2
 import numpy as np
 
 from perception.datasets.dataset import Dataset
+from perception.datasets.pictures import load, read_header
 from perception.datasets.report import Report
 from perception.datasets.sample import BagPicture, Sample
 from perception.datasets.text import check_inside
@@ -47,9 +49,19 @@ class Source:
     """A data set on its way into another format.
 
     report: what is lost, once `samples` has been read to its end.
+    change: makes the sample that is written from the one read, None leaves it out.
+    upright: pictures with an Exif rotation are written turned, and without it.
     """
 
-    def __init__(self, dataset: Dataset, holds: frozenset[str], *, pictures: bool = True) -> None:
+    def __init__(
+        self,
+        dataset: Dataset,
+        holds: frozenset[str],
+        *,
+        pictures: bool = True,
+        change: Callable[[Sample], Sample | None] | None = None,
+        upright: bool = False,
+    ) -> None:
         self.dataset = dataset
         self.names = dataset.names.names
         self.report = Report()
@@ -57,6 +69,8 @@ class Source:
         self.boxes = 0
         self._holds = holds
         self._copies = pictures
+        self._change = change
+        self._upright = upright
         self._stems: Counter[str] = Counter()
         self._tally: Counter[tuple[str, str]] = Counter()
         self._used = np.zeros(len(self.names), dtype=np.int64)
@@ -65,7 +79,10 @@ class Source:
         """Every sample once, in order; counts what the format cannot hold."""
         lost = Counter[str]()
         checks = [(name, count) for name, (_, count) in FEATURES.items() if name not in self._holds]
-        for sample in self.dataset:
+        for original in self.dataset:
+            sample = original if self._change is None else self._change(original)
+            if sample is None:
+                continue
             self.pictures += 1
             self.boxes += len(sample.truth)
             np.add.at(self._used, sample.truth.labels, 1)
@@ -127,13 +144,24 @@ class Source:
         try:
             path = check_inside(root, os.path.relpath(sample.image, root))
             (out / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, out / name)
+            self._copy(path, out / name)
         except InputError as error:
             self.report.add("error", "outside-root", str(error), picture=sample.name)
         except OSError as error:
             self.report.add("warning", "no-picture", f"cannot be copied: {error.strerror}",
                             picture=sample.name)
         return name
+
+
+    def _copy(self, path: Path, target: Path) -> None:
+        if self._upright and (turned := read_header(path).orientation) != 1:
+            suffix = target.suffix
+            options = [cv2.IMWRITE_JPEG_QUALITY, 95] if suffix.lower() in (".jpg", ".jpeg") else []
+            target.write_bytes(cv2.imencode(suffix, load(path), options)[1].tobytes())
+            self.report.add("info", "turned", f"Exif orientation {turned} was applied to the pixels",
+                            picture=path.name)
+            return
+        shutil.copyfile(path, target)
 
 
 def short(value: float) -> str:

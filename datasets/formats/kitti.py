@@ -247,6 +247,8 @@ def write(source: Source, out: Path) -> None:
             source.report.add("info", "renamed-class", f"class {before!r} is written as {after!r}")
     for sample in source.samples():
         stem = source.stem(sample)
+        if any(v == v and v not in OCCLUSION.values() for v in map(float, sample.occlusion)):
+            source.tally("lost-share", "occlusions become one of KITTI's three levels")
         source.put_picture(sample, out / "training" / "image_2", stem)
         lines = [_line(sample, i, names) for i in range(len(sample.truth))]
         lines += [

@@ -263,7 +263,7 @@ class _Output:
             hidden = float(sample.occlusion[i])
             score = float(sample.truth.scores[i]) if sample.scored[i] else float(
                 sample.box_attributes[i].get("considered", "1") or 1)
-            visible = 1.0 if hidden != hidden else 1 - hidden
+            visible = -1.0 if hidden != hidden else 1 - hidden
             fields = [str(wanted), str(int(sample.truth.track_ids[i])), short(x1), short(y1),
                       short(x2 - x1), short(y2 - y1), short(score),
                       str(int(sample.truth.labels[i]) + 1), short(visible)]

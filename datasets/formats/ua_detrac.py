@@ -198,6 +198,9 @@ def write(source: Source, out: Path) -> None:
         heads[name] = (first, frame)
         if sample.image is not None:
             source.put_picture(sample, out / "images" / name, f"img{frame:05d}")
+        lost = {key for item in sample.box_attributes for key in item} - set(_KEPT)
+        if lost:
+            source.tally("lost-box_attributes", f"attributes {sorted(lost)} of boxes have no place")
         sequences.setdefault(name, []).append(_frame(sample, frame, source.names))
     (out / "annotations").mkdir(parents=True, exist_ok=True)
     for name, frames in sequences.items():

@@ -174,6 +174,9 @@ def write(source: Source, out: Path) -> None:
         name = source.put_picture(sample, out / "JPEGImages", stem)
         (folder / f"{stem}.xml").write_text(_xml(sample, name, source.names), encoding="utf-8",
                                             newline="\n")
+        lost = {key for item in sample.box_attributes for key in item} - set(_FLAGS)
+        if lost:
+            source.tally("lost-box_attributes", f"attributes {sorted(lost)} of boxes have no place")
         shares += sum(0 < v and v != FLAG for v in (*sample.truncation, *sample.occlusion))
         if sample.split:
             splits.setdefault(sample.split, []).append(stem)
