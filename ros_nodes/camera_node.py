@@ -134,10 +134,6 @@ class CameraNode(WaysightNode[CameraParameters]):
             self._stop.set()
             thread.join(timeout=2.0)
 
-    def last_words(self) -> None:
-        """Leave the final count in the diagnostics."""
-        self.diagnose_now()
-
     def diagnostic_values(self) -> Mapping[str, Any]:
         """Counters for /diagnostics."""
         return {

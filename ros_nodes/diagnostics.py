@@ -11,6 +11,9 @@ from typing import Any
 
 import numpy as np
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
+from rclpy.clock import Clock
+from rclpy.clock_type import ClockType
+from rclpy.duration import Duration
 from rclpy.node import Node
 
 from ros_nodes import topics
@@ -96,9 +99,6 @@ class Diagnostics:
         judge: Callable[[], Iterable[Status]],
         hardware_id: str = "",
     ) -> None:
-        from rclpy.clock import Clock
-        from rclpy.clock_type import ClockType
-
         self._node = node
         self._values = values
         self._judge = judge
@@ -122,6 +122,10 @@ class Diagnostics:
         message = DiagnosticArray(status=[status])
         message.header.stamp = self._node.get_clock().now().to_msg()
         self._publisher.publish(message)
+
+    def wait(self, seconds: float) -> None:
+        """Until every reliable subscriber has the last message, or the time is over."""
+        self._publisher.wait_for_all_acked(Duration(seconds=seconds))
 
     def close(self) -> None:
         """Stop publishing and give the publisher back."""

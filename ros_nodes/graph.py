@@ -9,7 +9,7 @@ import dataclasses
 import difflib
 import importlib.util
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -158,6 +158,114 @@ def _node(path: Path, name: object, entry: object) -> NodeSpec:
     return NodeSpec(name=name, **{"process": name, **entry, "module": module})
 
 
+def parse_setting(text: str) -> tuple[str, str, Any]:
+    """(node, parameter, value) of NODE.PARAMETER=VALUE; InputError for another form."""
+    target, equals, value = text.strip().partition("=")
+    node, dot, parameter = target.partition(".")
+    if not (equals and dot and node and parameter):
+        raise InputError(f"setting '{text}': expected NODE.PARAMETER=VALUE")
+    return node, parameter, parse_value(value)
+
+
+def parse_settings(texts: Iterable[str]) -> list[tuple[str, str, Any]]:
+    """`parse_setting` of each text that is not empty."""
+    return [parse_setting(text) for text in texts if text.strip()]
+
+
+def adapt(
+    graph: Graph,
+    *,
+    source: str | None = None,
+    model: str | None = None,
+    record: str | None = None,
+    frame_id: str | None = None,
+    rate: str | None = None,
+    score_threshold: str | None = None,
+    cameras: Sequence[str] = (),
+    settings: Iterable[tuple[str, str, Any]] = (),
+    use_sim_time: bool = False,
+) -> Graph:
+    """The graph with what the command line or the launch arguments ask for; None leaves it.
+
+    cameras: namespaces, each of which gets its own nodes, save the detector that serves all and
+        the recorder; `source` then holds one source a camera, separated by commas.
+    """
+    wishes: list[tuple[str, str, Any]] = [
+        ("camera", "source", source),
+        ("camera", "frame_id", frame_id),
+        ("camera", "rate", None if rate is None else parse_value(rate)),
+        ("detector", "model", model),
+        (
+            "detector",
+            "score_threshold",
+            None if score_threshold is None else parse_value(score_threshold),
+        ),
+    ]
+    for name, parameter, value in [*(w for w in wishes if w[2] is not None), *settings]:
+        graph = graph.change(name, {parameter: value})
+    if record is not None:
+        graph = graph.change("recorder", {"output": record}, enabled=True)
+    if cameras:
+        graph = _for_cameras(graph, cameras)
+    if use_sim_time:
+        nodes = (
+            dataclasses.replace(node, parameters={**node.parameters, "use_sim_time": True})
+            for node in graph.nodes
+        )
+        graph = dataclasses.replace(graph, nodes=tuple(nodes))
+    return graph
+
+
+def _for_cameras(graph: Graph, cameras: Sequence[str]) -> Graph:
+    sources = [s.strip() for s in str(graph.node("camera").parameters.get("source", "")).split(",")]
+    if len(sources) != len(cameras):
+        raise InputError(
+            f"{len(cameras)} cameras ({', '.join(cameras)}) but {len(sources)} sources: give one "
+            "for each, separated by commas"
+        )
+    for name in cameras:
+        if not _NAME.match(name):
+            raise InputError(f"camera name '{name}' is not a letter followed by letters, digits, _")
+    nodes: list[NodeSpec] = []
+    for node in graph.nodes:
+        if node.module == "detector":
+            parameters = {**node.parameters, "cameras": list(cameras)}
+            nodes.append(dataclasses.replace(node, parameters=parameters))
+        elif node.module == "recorder":
+            nodes.append(_record_all(node, cameras))
+        else:
+            nodes += [
+                _in_namespace(node, name, position, source)
+                for position, (name, source) in enumerate(zip(cameras, sources, strict=True))
+            ]
+    return dataclasses.replace(graph, nodes=tuple(nodes))
+
+
+def _in_namespace(node: NodeSpec, camera: str, position: int, source: str) -> NodeSpec:
+    parameters = dict(node.parameters)
+    remap = dict(node.remap)
+    if node.module == "camera":
+        parameters["source"] = source
+        parameters.setdefault("frame_id", f"{camera}_optical_frame")
+    if node.module == "viewer":
+        # One page a camera, on neighbouring ports; class names come from the shared detector.
+        parameters["web_port"] = int(parameters.get("web_port", 8600)) + position
+        remap["label_info"] = "/label_info"
+    return dataclasses.replace(
+        node,
+        namespace=camera,
+        process=f"{camera}_{node.process}",
+        parameters=parameters,
+        remap=remap,
+    )
+
+
+def _record_all(node: NodeSpec, cameras: Sequence[str]) -> NodeSpec:
+    topics = [f"{camera}/{topic}" for camera in cameras for topic in ("detections", "camera_info")]
+    parameters = {**node.parameters, "topics": [*topics, "label_info", "/diagnostics"]}
+    return dataclasses.replace(node, parameters=parameters)
+
+
 def node_arguments(node: NodeSpec, folder: Path) -> list[str]:
     """ROS arguments for one node alone in its process; parameters go to a file in `folder`."""
     arguments = ["-r", f"__node:={node.name}"]
@@ -166,14 +274,15 @@ def node_arguments(node: NodeSpec, folder: Path) -> list[str]:
     for old, new in node.remap.items():
         arguments += ["-r", f"{old}:={new}"]
     if node.parameters:
-        arguments += ["--params-file", str(_parameter_file(node, folder))]
+        arguments += ["--params-file", str(parameter_file(node, folder))]
     return arguments
 
 
-def _parameter_file(node: NodeSpec, folder: Path) -> Path:
+def parameter_file(node: NodeSpec, folder: Path) -> Path:
+    """Write the node's parameters as a ROS parameter file in `folder`."""
     # Lists that are empty have no type in YAML and rcl refuses them; they are the default anyway.
     values = {k: v for k, v in node.parameters.items() if v is not None and v != []}
-    path = folder / f"{node.name}.yaml"
+    path = folder / f"{node.namespace.strip('/').replace('/', '.')}.{node.name}.yaml"
     # safe_dump quotes text that looks like a number, so "0042" arrives with its zeros (C58).
     text = yaml.safe_dump({"/**": {"ros__parameters": values}}, allow_unicode=True)
     path.write_text(text, encoding="utf-8")

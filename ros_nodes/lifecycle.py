@@ -33,6 +33,8 @@ P = TypeVar("P", bound=NodeParameters)
 
 EXIT_OK, EXIT_FAILED, EXIT_BAD_INPUT = 0, 1, 2
 
+LAST_SECONDS = 0.3
+"""How long the last diagnostics may take to be acknowledged."""
 SPIN_SECONDS = 1.0
 """EventsExecutor.spin() without a time limit never runs a callback in rclpy 9.1.2's wheel (it
 polls with its lock held, and every other call then waits for ever); with a limit it works."""
@@ -101,6 +103,12 @@ class WaysightNode(LifecycleNode, Generic[P]):
         """Publish diagnostics without waiting for the period."""
         if self._diagnostics:
             self._diagnostics.publish()
+
+    def last_diagnostics(self) -> None:
+        """Leave the final counters on /diagnostics."""
+        if self._diagnostics:
+            self._diagnostics.publish()
+            self._diagnostics.wait(LAST_SECONDS)
 
     def restore(self, name: str, value: Any) -> None:
         """Put a parameter back that was accepted and then failed; `apply` is not called."""
@@ -359,6 +367,7 @@ def _run(
     stop.wait()
     for node in nodes:
         node._attempt(node.last_words)
+        node._attempt(node.last_diagnostics)
     done.set_result(None)
     executor.wake()
     thread.join(timeout=1.0)

@@ -80,7 +80,7 @@ class Supervisor:
         self._say = say
         self._on_tick = on_tick
         self._linger = linger
-        self._environment = environment(extra_environment)
+        self.environment = environment(extra_environment)
         self._folder = tempfile.TemporaryDirectory(prefix="waysight-run-")
         self.children = [
             Child(
@@ -121,7 +121,7 @@ class Supervisor:
         # they are stopped in order instead.
         child.process = subprocess.Popen(
             child.command,
-            env=self._environment,
+            env=self.environment,
             start_new_session=True,
             preexec_fn=_die_with_parent,
         )

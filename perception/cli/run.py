@@ -6,14 +6,13 @@ import argparse
 import signal
 import sys
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from perception.errors import InputError
 from perception.files import write_json
-from ros_nodes.graph import Graph, find_graph, parse_value, read_graph
+from ros_nodes.graph import Graph, adapt, find_graph, parse_settings, read_graph
 from ros_nodes.supervisor import EXIT_BAD_INPUT, Supervisor
 
 
@@ -25,6 +24,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--source", help="what the camera reads: video, folder, bag, or device such as /dev/video0"
+    )
+    parser.add_argument(
+        "--cameras",
+        default="",
+        metavar="NAME,NAME",
+        help="several cameras, each in a namespace; --source then names one source for each",
     )
     parser.add_argument("--model", help="shipped model or .onnx file of the detector")
     parser.add_argument("--record", metavar="FILE.mcap", help="record the results to this file")
@@ -56,33 +61,24 @@ def run(args: argparse.Namespace) -> int:
 
 def graph_of(args: argparse.Namespace) -> Graph:
     """The graph that the arguments describe, checked as far as it can be without starting it."""
-    graph = read_graph(find_graph(args.config or args.graph))
-    if args.source is not None:
-        check_source(args.source)
-        graph = graph.change("camera", {"source": args.source})
-    if args.model is not None:
-        graph = graph.change("detector", {"model": args.model})
-    if args.record is not None:
-        graph = graph.change("recorder", {"output": args.record}, enabled=True)
-    for setting in args.set:
-        name, parameter, value = parse_setting(setting)
-        graph = graph.change(name, {parameter: value})
-    return graph
+    cameras = [name.strip() for name in args.cameras.split(",") if name.strip()]
+    for source in (args.source or "").split(",") if cameras else [args.source]:
+        if source is not None:
+            check_source(source.strip())
+    return adapt(
+        read_graph(find_graph(args.config or args.graph)),
+        source=args.source,
+        model=args.model,
+        record=args.record,
+        cameras=cameras,
+        settings=parse_settings(args.set),
+    )
 
 
 def check_source(source: str) -> None:
     """Refuse a source that does not exist before any process starts."""
     if not Path(source).exists():
         raise InputError(f"{source}: no such file, folder or device")
-
-
-def parse_setting(text: str) -> tuple[str, str, Any]:
-    """(node, parameter, value) of NODE.PARAMETER=VALUE; InputError for another form."""
-    target, equals, value = text.partition("=")
-    node, dot, parameter = target.partition(".")
-    if not (equals and dot and node and parameter):
-        raise InputError(f"--set {text}: expected NODE.PARAMETER=VALUE")
-    return node, parameter, parse_value(value)
 
 
 def _report(supervisor: Supervisor, path: Path | None) -> None:

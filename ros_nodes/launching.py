@@ -1,0 +1,127 @@
+"""Launch actions of a graph file: what `waysight run` does by itself, for `ros2 launch`."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from launch.actions import (
+    DeclareLaunchArgument,
+    EmitEvent,
+    OpaqueFunction,
+    RegisterEventHandler,
+    SetEnvironmentVariable,
+)
+from launch.event_handlers import OnProcessExit
+from launch.events import Shutdown
+from launch_ros.actions import Node
+
+from ros_nodes.graph import (
+    DDS_PROFILE,
+    DDS_VARIABLE,
+    Graph,
+    NodeSpec,
+    adapt,
+    find_graph,
+    parameter_file,
+    parse_settings,
+    read_graph,
+)
+from ros_nodes.lifecycle import EXIT_BAD_INPUT
+
+RESPAWN_SECONDS = 1.0
+
+
+def graph_arguments(graph: str, several_cameras: bool = False) -> list[DeclareLaunchArgument]:
+    """The launch arguments of a graph, described."""
+    source = "what the camera reads: video, folder, bag, or device such as /dev/video0"
+    if several_cameras:
+        source = "what each camera reads, comma-separated, in the order of 'cameras'"
+    arguments = [
+        ("config", graph, "graph: a shipped one's name, or the path of a .yaml file"),
+        ("source", "", source),
+        ("model", "", "detector model: a shipped one's name or an .onnx file; empty: the graph's"),
+        ("score_threshold", "", "least score of a detection, 0.0 to 1.0; empty: the model's own"),
+        ("rate", "", "pictures a second; empty: the source's own"),
+        ("frame_id", "", "optical frame of the pictures; empty: the graph's"),
+        ("record", "", "record the results to this .mcap file; empty: do not record"),
+        ("set", "", "further parameters: NODE.PARAMETER=VALUE, several separated by ';'"),
+        ("use_sim_time", "false", "whether the nodes follow /clock"),
+    ]
+    if several_cameras:
+        names = "namespaces of the cameras, comma-separated"
+        arguments.insert(1, ("cameras", "front,rear", names))
+    return [
+        DeclareLaunchArgument(name, default_value=default, description=text)
+        for name, default, text in arguments
+    ]
+
+
+def start_graph(graph: str, several_cameras: bool = False) -> OpaqueFunction:
+    """The action that starts the graph once the arguments are known."""
+
+    def start(context: Any) -> list[Any]:
+        given: dict[str, str] = dict(context.launch_configurations)
+        wanted = adapt(
+            read_graph(find_graph(given.get("config", graph))),
+            source=given.get("source") or None,
+            model=given.get("model") or None,
+            record=given.get("record") or None,
+            frame_id=given.get("frame_id") or None,
+            rate=given.get("rate") or None,
+            score_threshold=given.get("score_threshold") or None,
+            cameras=_split(given.get("cameras", "")) if several_cameras else (),
+            settings=parse_settings(given.get("set", "").split(";")),
+            use_sim_time=given.get("use_sim_time", "false").lower() == "true",
+        )
+        return actions(wanted)
+
+    return OpaqueFunction(function=start)
+
+
+def actions(graph: Graph) -> list[Any]:
+    """One process a node, restarted when it crashes; a node that refuses its input ends it all."""
+    # Lives as long as the launch process, whose children read the files when they start again.
+    folder = tempfile.TemporaryDirectory(prefix="waysight-launch-")
+    result: list[Any] = []
+    if DDS_VARIABLE not in os.environ:
+        result.append(SetEnvironmentVariable(DDS_VARIABLE, str(DDS_PROFILE)))
+    for node in graph.nodes:
+        if node.enabled:
+            action = _node(node, folder)
+            result += [action, _on_exit(node, action)]
+    return result
+
+
+def _node(node: NodeSpec, folder: tempfile.TemporaryDirectory[str]) -> Node:
+    action = Node(
+        executable=sys.executable,
+        arguments=["-m", f"ros_nodes.{node.module}_node"],
+        name=node.name,
+        namespace=node.namespace or None,
+        parameters=[str(parameter_file(node, Path(folder.name)))] if node.parameters else [],
+        remappings=list(node.remap.items()),
+        respawn=not node.ends_graph,
+        respawn_delay=RESPAWN_SECONDS,
+        output="screen",
+    )
+    action.parameter_folder = folder  # keeps the files; see `actions`
+    return action
+
+
+def _on_exit(node: NodeSpec, action: Node) -> RegisterEventHandler:
+    def decide(event: Any, _context: Any) -> list[Any]:
+        if event.returncode == EXIT_BAD_INPUT or (node.ends_graph and event.returncode == 0):
+            return [EmitEvent(event=Shutdown(reason=f"{node.name} has ended"))]
+        return []
+
+    handler: Callable[..., list[Any]] = decide
+    return RegisterEventHandler(OnProcessExit(target_action=action, on_exit=handler))
+
+
+def _split(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
