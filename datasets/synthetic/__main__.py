@@ -41,11 +41,11 @@ def parser() -> argparse.ArgumentParser:
     scenes = commands.add_parser("scenes", help="random single pictures for training")
     scenes.add_argument("--count", type=_positive, default=300, help="pictures (default 300)")
     scenes.add_argument("--size", type=_size, default=(416, 256), help="default 416x256")
-    scenes.add_argument("--samples", type=_positive, default=4, help="rays a pixel (default 4)")
+    scenes.add_argument("--samples", type=_positive, default=3, help="rays a pixel (default 3)")
     clip = commands.add_parser("clip", help="the demo drive, a video with ground truth")
     clip.add_argument("--frames", type=_positive, default=150, help="default 150")
     clip.add_argument("--size", type=_size, default=(640, 360), help="default 640x360")
-    clip.add_argument("--samples", type=_positive, default=4, help="rays a pixel (default 4)")
+    clip.add_argument("--samples", type=_positive, default=3, help="rays a pixel (default 3)")
     for command, seed in ((scenes, 1), (clip, 3)):
         command.add_argument("--seed", type=int, default=seed, help=f"default {seed}")
         command.add_argument("--out", type=Path, required=True, help="folder to write into")

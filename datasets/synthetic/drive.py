@@ -70,7 +70,7 @@ class Drive:
     def __init__(self, seed: int, size: tuple[int, int]) -> None:
         self._size = size
         rng = np.random.default_rng([seed, 7])
-        scenery, _ = add_surroundings(rng, PLACE, -20.0, 330.0)
+        scenery, _ = add_surroundings(rng, PLACE, -20.0, 330.0, signals=False)
         self._scenery: list[Item] = scenery
         self._movers = [*_traffic(rng), *_parked(rng), *_walkers(rng)]
 
@@ -96,8 +96,10 @@ def _traffic(rng: np.random.Generator) -> list[Mover]:
     bus, rigid = (vehicles.make_bus(rng),), (vehicles.make_truck(rng),)
     return [
         # The way of the camera car, nearest first.
-        Mover("car", car(vehicles.SEDAN), OUTER, 9.5, 13.6, shift=-3.3, shift_from=0.6, shift_to=2.8),
-        Mover("motorcycle", (people.make_motorcycle(rng),), OUTER - 0.9, 15.0, 12.0),
+        Mover(
+            "car", car(vehicles.SEDAN), OUTER, 9.5, 13.6, shift=-3.3, shift_from=0.6, shift_to=2.8
+        ),
+        Mover("motorcycle", (people.make_motorcycle(rng),), OUTER - 0.3, 20.0, 12.0),
         Mover("bus", bus, OUTER - 0.15, 41.0, 6.6),
         Mover("car", car(vehicles.SUV), INNER, 36.0, 12.2),
         Mover("truck", rigid, OUTER, 74.0, 8.0),

@@ -219,7 +219,9 @@ def transform(points: Array, matrix: Array) -> Array:
     return points @ matrix[:3, :3].T + matrix[:3, 3]
 
 
-def placement(x: float, y: float, heading: float = 0.0, z: float = 0.0, scale: float = 1.0) -> Array:
+def placement(
+    x: float, y: float, heading: float = 0.0, z: float = 0.0, scale: float = 1.0
+) -> Array:
     """4x4 matrix: `heading` radians about +z (0 looks along +y, positive to the left), then moved."""
     c, s = np.cos(heading), np.sin(heading)
     matrix = np.eye(4)

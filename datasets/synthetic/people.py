@@ -45,7 +45,9 @@ class Figure:
     def leg(self, mesh: MeshBuilder, hip: Point, knee: Point, ankle: Point) -> None:
         mesh.limb(hip, knee, 0.085 * self.bulk, 0.06 * self.bulk, self.legs)
         mesh.limb(knee, ankle, 0.06 * self.bulk, 0.045 * self.bulk, self.legs)
-        mesh.ellipsoid((ankle[0], ankle[1] + 0.06, ankle[2] - 0.04), (0.05, 0.13, 0.05), self.shoes, 8)
+        mesh.ellipsoid(
+            (ankle[0], ankle[1] + 0.06, ankle[2] - 0.04), (0.05, 0.13, 0.05), self.shoes, 8
+        )
 
     def arm(self, mesh: MeshBuilder, shoulder: Point, elbow: Point, hand: Point) -> None:
         mesh.limb(shoulder, elbow, 0.055 * self.bulk, 0.045 * self.bulk, self.top)
@@ -137,11 +139,27 @@ def make_motorcycle(rng: np.random.Generator) -> Mesh:
         _wheel(mesh, y, radius, tyre, 6)
     bar = (0.0, front - 0.32, 1.02)
     for sx in (-1, 1):
-        mesh.limb((sx * 0.08, front, radius), (sx * 0.09, front - 0.28, 0.98), 0.028, 0.03, CHROME, 6)
-        mesh.limb((0, bar[1], bar[2]), (sx * 0.36, bar[1] - 0.1, bar[2] + 0.04), 0.018, 0.022, TRIM, 5)
+        mesh.limb(
+            (sx * 0.08, front, radius), (sx * 0.09, front - 0.28, 0.98), 0.028, 0.03, CHROME, 6
+        )
+        mesh.limb(
+            (0, bar[1], bar[2]), (sx * 0.36, bar[1] - 0.1, bar[2] + 0.04), 0.018, 0.022, TRIM, 5
+        )
         mesh.ellipsoid((sx * 0.36, bar[1] + 0.02, bar[2] + 0.19), (0.07, 0.02, 0.045), TRIM, 8)
-        mesh.limb((sx * 0.33, bar[1] - 0.05, bar[2]), (sx * 0.36, bar[1] + 0.02, bar[2] + 0.15), 0.01, 0.01, TRIM, 4)
-        mesh.ellipsoid((sx * 0.14, rear + 0.0, 0.8), (0.03, 0.03, 0.03), Surface("plastic", (0.8, 0.25, 0.01)), 6)
+        mesh.limb(
+            (sx * 0.33, bar[1] - 0.05, bar[2]),
+            (sx * 0.36, bar[1] + 0.02, bar[2] + 0.15),
+            0.01,
+            0.01,
+            TRIM,
+            4,
+        )
+        mesh.ellipsoid(
+            (sx * 0.14, rear + 0.0, 0.8),
+            (0.03, 0.03, 0.03),
+            Surface("plastic", (0.8, 0.25, 0.01)),
+            6,
+        )
     mesh.ellipsoid((0, front - 0.2, 0.88), (0.1, 0.08, 0.1), HEADLAMP)
     mesh.ellipsoid((0, front - 0.26, 0.92), (0.16, 0.1, 0.16), paint)
     mesh.ellipsoid((0, front, radius * 1.75), (0.075, 0.28, 0.07), paint)
@@ -162,11 +180,32 @@ def make_motorcycle(rng: np.random.Generator) -> Mesh:
     mesh.box((0, rear - 0.2, 0.58), (0.2, 0.02, 0.16), PLATE)
     mesh.ellipsoid((0, rear, radius * 1.8), (0.09, 0.24, 0.06), TRIM)
     if rng.random() < 0.93:
-        _ride(mesh, rng, seat=(0, rear + 0.48, 0.86), bar=(0.3, bar[1] - 0.08, 1.08), foot=(0.17, 0.12, 0.36), lean=0.2, helmet=0.9)
+        _ride(
+            mesh,
+            rng,
+            seat=(0, rear + 0.48, 0.86),
+            bar=(0.3, bar[1] - 0.08, 1.08),
+            foot=(0.17, 0.12, 0.36),
+            lean=0.2,
+            helmet=0.9,
+        )
         if rng.random() < 0.15:
-            _ride(mesh, rng, seat=(0, rear + 0.14, 0.9), bar=(0.2, 0.0, 1.05), foot=(0.19, rear + 0.3, 0.42), lean=0.05, helmet=0.7)
+            _ride(
+                mesh,
+                rng,
+                seat=(0, rear + 0.14, 0.9),
+                bar=(0.2, 0.0, 1.05),
+                foot=(0.19, rear + 0.3, 0.42),
+                lean=0.05,
+                helmet=0.7,
+            )
     if rng.random() < 0.25:
-        mesh.box((0, rear - 0.05, 1.0), (0.42, 0.38, 0.36), _paint(rng) if rng.random() < 0.6 else TRIM, 0.05)
+        mesh.box(
+            (0, rear - 0.05, 1.0),
+            (0.42, 0.38, 0.36),
+            _paint(rng) if rng.random() < 0.6 else TRIM,
+            0.05,
+        )
     return mesh.build()
 
 
@@ -193,7 +232,16 @@ def make_bicycle(rng: np.random.Generator) -> Mesh:
     if rng.random() < 0.35:
         mesh.box((0, front + 0.02, 0.92), (0.34, 0.26, 0.22), TRIM, 0.03)
     if rng.random() < 0.92:
-        _ride(mesh, rng, seat=(0, -0.24, 1.02), bar=(0.24, front - 0.24, 1.07), foot=(0.1, 0.0, 0.3), lean=0.24, helmet=0.35, pedal=0.16)
+        _ride(
+            mesh,
+            rng,
+            seat=(0, -0.24, 1.02),
+            bar=(0.24, front - 0.24, 1.07),
+            foot=(0.1, 0.0, 0.3),
+            lean=0.24,
+            helmet=0.35,
+            pedal=0.16,
+        )
     return mesh.build()
 
 

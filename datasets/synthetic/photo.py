@@ -42,14 +42,14 @@ def tone_map(color: FloatImage, stops: float = 0.0) -> npt.NDArray[np.float32]:
     """
     luminance = color @ np.array([0.2126, 0.7152, 0.0722], np.float32)
     average = float(np.exp(np.mean(np.log(np.maximum(luminance, 1e-4)))))
-    x = color * np.float32(0.20 / max(average, 1e-3) * 2.0**stops)
+    x = color * np.float32(0.17 / max(average, 1e-3) * 2.0**stops)
     x = np.clip(x * (2.51 * x + 0.03) / (x * (2.43 * x + 0.59) + 0.14), 0, 1)
-    return np.where(x <= 0.0031308, 12.92 * x, 1.055 * np.power(x, 1 / 2.4) - 0.055).astype(np.float32)
+    return np.where(x <= 0.0031308, 12.92 * x, 1.055 * np.power(x, 1 / 2.4) - 0.055).astype(
+        np.float32
+    )
 
 
-def develop(
-    render: Render, weather: Weather, sensor: Sensor, rng: np.random.Generator
-) -> Picture:
+def develop(render: Render, weather: Weather, sensor: Sensor, rng: np.random.Generator) -> Picture:
     """The picture, uint8 (H,W,3) BGR."""
     stops = sensor.exposure - (1.4 if weather.night else 0.0)
     image = tone_map(add_haze(render.color, render.depth, weather), stops)

@@ -57,7 +57,13 @@ def scenes(out: Path, seed: int, count: int, size: tuple[int, int], samples: int
             rng = np.random.default_rng([seed, number, 1])
             image = develop(render, scene.weather, sensor, rng)
             found = annotate(render.index, scene.actors, scene.camera, Rules())
-            keys = {"attributes": {"weather": scene.weather.name, "view": scene.view, "place": scene.place}}
+            keys = {
+                "attributes": {
+                    "weather": scene.weather.name,
+                    "view": scene.view,
+                    "place": scene.place,
+                }
+            }
             shot = Shot(f"images/{name}.jpg", size[0], size[1], tuple(found), keys)
             quality = [cv2.IMWRITE_JPEG_QUALITY, int(rng.integers(72, 96))]
             _write_picture(picture, image, quality)
@@ -89,7 +95,7 @@ def clip(out: Path, seed: int, frames: int, size: tuple[int, int], samples: int)
             renderer.load(scene)
             loaded = True
         render = renderer.render(scene)
-        sensor = Sensor(exposure=-0.1, saturation=1.05)
+        sensor = Sensor(exposure=0.134, saturation=1.05)
         image = develop(render, scene.weather, sensor, np.random.default_rng([seed, number]))
         found = annotate(render.index, scene.actors, scene.camera, CLIP_RULES)
         keys = {

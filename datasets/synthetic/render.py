@@ -25,8 +25,8 @@ from perception.datasets.synthetic.scene import Camera, Item, Lamp, Render, Scen
 class Quality:
     """How much light is traced: samples for each pixel, bounces, and whether to denoise."""
 
-    samples: int = 6
-    bounces: int = 3
+    samples: int = 4
+    bounces: int = 2
     denoise: bool = True
 
 
@@ -103,8 +103,8 @@ class Renderer:
             cycles.denoising_quality = "FAST"
             cycles.denoising_prefilter = "NONE"
         cycles.max_bounces = quality.bounces
-        cycles.diffuse_bounces = min(2, quality.bounces)
-        cycles.glossy_bounces = min(2, quality.bounces)
+        cycles.diffuse_bounces = 1
+        cycles.glossy_bounces = quality.bounces
         cycles.sample_clamp_indirect = 4.0
         cycles.caustics_reflective = cycles.caustics_refractive = False
         layer = scene.view_layers[0]
@@ -210,16 +210,30 @@ def _add_light(weather: Weather) -> None:
     cover.inputs["From Max"].default_value = 0.92 - 0.45 * weather.clouds
     cover.inputs["To Max"].default_value = 0.85
     links.new(noise.outputs[0], cover.inputs["Value"])
+    bright = 0.9 * max(weather.horizon)
     mix = nodes.new("ShaderNodeMix")
     mix.data_type = "RGBA"
     links.new(cover.outputs["Result"], mix.inputs["Factor"])
-    links.new(ramp.outputs[0], mix.inputs["A"] if not mix.inputs["A"].hide else mix.inputs[6])
-    bright = 0.9 * max(weather.horizon)
-    mix.inputs[7].default_value = (bright, bright, bright, 1.0)
-    for link in list(mix.inputs[6].links):
-        links.remove(link)
+    # Sockets 6 and 7 are A and B of the colour mix: names repeat for each data type.
     links.new(ramp.outputs[0], mix.inputs[6])
+    mix.inputs[7].default_value = (bright, bright, bright, 1.0)
     links.new(mix.outputs[2], background.inputs["Color"])
+    # Only the camera sees single clouds. Light from the sky takes their mean, because tracing
+    # noise for each light sample would cost more than the rest of the picture.
+    mean = nodes.new("ShaderNodeMix")
+    mean.data_type = "RGBA"
+    mean.inputs["Factor"].default_value = 0.5 * weather.clouds
+    links.new(ramp.outputs[0], mean.inputs[6])
+    mean.inputs[7].default_value = (bright, bright, bright, 1.0)
+    plain = nodes.new("ShaderNodeBackground")
+    plain.inputs["Strength"].default_value = weather.sky_strength
+    links.new(mean.outputs[2], plain.inputs["Color"])
+    choose = nodes.new("ShaderNodeMixShader")
+    links.new(nodes.new("ShaderNodeLightPath").outputs["Is Camera Ray"], choose.inputs[0])
+    links.new(plain.outputs[0], choose.inputs[1])
+    links.new(background.outputs[0], choose.inputs[2])
+    surface = next(n for n in nodes if n.bl_idname == "ShaderNodeOutputWorld").inputs["Surface"]
+    links.new(choose.outputs[0], surface)
 
 
 def _read(path: Path) -> Render:
@@ -231,4 +245,6 @@ def _read(path: Path) -> Render:
 
     color = np.stack([layer(f"Combined.{c}") for c in "RGB"], axis=2)
     color = np.nan_to_num(color, nan=0.0, posinf=1e4, neginf=0.0).astype(np.float32)
-    return Render(color, layer("Depth.Z").astype(np.float32), np.rint(layer("Index.X")).astype(np.int32))
+    return Render(
+        color, layer("Depth.Z").astype(np.float32), np.rint(layer("Index.X")).astype(np.int32)
+    )

@@ -25,7 +25,14 @@ MAKERS: dict[str, Maker] = {
     "three_wheeler": vehicles.make_three_wheeler,
     "person": people.make_person,
 }
-SHARE = {"car": 0.49, "truck": 0.14, "bus": 0.09, "motorcycle": 0.12, "bicycle": 0.06, "three_wheeler": 0.1}
+SHARE = {
+    "car": 0.49,
+    "truck": 0.14,
+    "bus": 0.09,
+    "motorcycle": 0.12,
+    "bicycle": 0.06,
+    "three_wheeler": 0.1,
+}
 """How often a class drives in a lane, averaged over scenes; people walk beside the road."""
 
 
@@ -76,14 +83,18 @@ def sample_weather(rng: np.random.Generator) -> Weather:
     return Weather(
         sun_elevation=elevation,
         sun_azimuth=azimuth,
-        sun_strength=0.0 if night else float(rng.uniform(0.0, 0.7) if soft else rng.uniform(1.8, 4.2)),
+        sun_strength=0.0
+        if night
+        else float(rng.uniform(0.0, 0.7) if soft else rng.uniform(1.8, 4.2)),
         sun_angle=25.0 if soft else 0.8,
         sky_strength=1.0,
         zenith=zenith,
         horizon=horizon,
         clouds=float({"clear": 0.2, "low sun": 0.3, "night": 0.1, "cloudy": 0.6}.get(name, 0.9)),
         haze=float(rng.uniform(60, 160) if name == "haze" else rng.uniform(500, 3000)),
-        wet=float(rng.uniform(0.5, 1.0)) if name == "wet" or (night and rng.random() < 0.4) else 0.0,
+        wet=float(rng.uniform(0.5, 1.0))
+        if name == "wet" or (night and rng.random() < 0.4)
+        else 0.0,
         night=night,
         name=name,
     )
@@ -101,7 +112,9 @@ def sample_sensor(rng: np.random.Generator) -> Sensor:
     )
 
 
-def sample_camera(rng: np.random.Generator, place: Place, size: tuple[int, int], side: int) -> tuple[Camera, str]:
+def sample_camera(
+    rng: np.random.Generator, place: Place, size: tuple[int, int], side: int
+) -> tuple[Camera, str]:
     """A dash camera, one beside the road, or a traffic camera on a mast, and which of them."""
     width, height = size
     view = str(rng.choice(["dash", "roadside", "mast"], p=[0.42, 0.25, 0.33]))
@@ -114,7 +127,9 @@ def sample_camera(rng: np.random.Generator, place: Place, size: tuple[int, int],
             float(rng.uniform(48, 95)), width, height,
         ), view  # fmt: skip
     if view == "roadside":
-        x = float(rng.choice([-1, 1])) * (place.half + place.shoulder + float(rng.uniform(0.4, 3.0)))
+        x = float(rng.choice([-1, 1])) * (
+            place.half + place.shoulder + float(rng.uniform(0.4, 3.0))
+        )
         z, far = float(rng.uniform(1.3, 4.0)), float(rng.uniform(7, 28))
         hfov = float(rng.uniform(45, 85))
     else:
@@ -135,11 +150,15 @@ class Crowd:
         self._camera = camera
         self._footprints: list[np.ndarray] = []
 
-    def place(self, category: str, mesh: Mesh, x: float, y: float, heading: float, z: float = 0.0) -> bool:
+    def place(
+        self, category: str, mesh: Mesh, x: float, y: float, heading: float, z: float = 0.0
+    ) -> bool:
         """Add the actor when there is room."""
         matrix = placement(x, y, heading, z)
         low, high = mesh.bounds
-        corners = np.array([[low[0], low[1]], [high[0], low[1]], [high[0], high[1]], [low[0], high[1]]])
+        corners = np.array(
+            [[low[0], low[1]], [high[0], low[1]], [high[0], high[1]], [low[0], high[1]]]
+        )
         footprint = corners @ matrix[:2, :2].T + matrix[:2, 3]
         eye = np.array([[self._camera.x, self._camera.y]])
         if self._camera.z < high[2] + 0.5 and not _apart(footprint, eye, 1.0):
@@ -166,7 +185,9 @@ def _apart(a: np.ndarray, b: np.ndarray, margin: float) -> bool:
     return False
 
 
-def add_traffic(rng: np.random.Generator, crowd: Crowd, place: Place, side: int, reach: float) -> None:
+def add_traffic(
+    rng: np.random.Generator, crowd: Crowd, place: Place, side: int, reach: float
+) -> None:
     """Vehicles in the lanes, parked cars, cyclists at the edge and people on foot."""
     names = list(SHARE)
     # A Dirichlet draw about the shares: some pictures are full of buses, others of rickshaws.
@@ -191,23 +212,43 @@ def add_traffic(rng: np.random.Generator, crowd: Crowd, place: Place, side: int,
             for y in np.arange(float(rng.uniform(-4, 4)), reach * 0.8, 6.2):
                 if rng.random() < 0.5:
                     heading = (0.0 if sx * side > 0 else np.pi) + float(rng.normal(0, 0.02))
-                    crowd.place("car", MAKERS["car"](rng), sx * (place.half + 1.15), float(y), heading)
+                    crowd.place(
+                        "car", MAKERS["car"](rng), sx * (place.half + 1.15), float(y), heading
+                    )
     for _ in range(int(rng.integers(0, 3))):
         sx = float(rng.choice([-1, 1]))
         name = str(rng.choice(["bicycle", "motorcycle"]))
-        crowd.place(name, MAKERS[name](rng), sx * (place.half - 0.5), float(rng.uniform(6, 30)), 0.0 if sx * side > 0 else np.pi)
+        crowd.place(
+            name,
+            MAKERS[name](rng),
+            sx * (place.half - 0.5),
+            float(rng.uniform(6, 30)),
+            0.0 if sx * side > 0 else np.pi,
+        )
     walkers = int(rng.integers(0, 9)) if place.pavement > 0 else int(rng.integers(0, 2))
     for _ in range(walkers):
         sx = float(rng.choice([-1, 1]))
-        beside = place.half + place.shoulder + 0.4 + float(rng.uniform(0, max(place.pavement - 0.6, 0.4)))
+        beside = (
+            place.half
+            + place.shoulder
+            + 0.4
+            + float(rng.uniform(0, max(place.pavement - 0.6, 0.4)))
+        )
         crossing = rng.random() < 0.2
         x = float(rng.uniform(-place.half, place.half)) if crossing else sx * beside
         z = 0.125 if not crossing and place.pavement > 0 else 0.0
-        crowd.place("person", people.make_person(rng), x, float(rng.uniform(4, 35)), float(rng.uniform(0, 2 * np.pi)), z)
+        crowd.place(
+            "person",
+            people.make_person(rng),
+            x,
+            float(rng.uniform(4, 35)),
+            float(rng.uniform(0, 2 * np.pi)),
+            z,
+        )
 
 
 def add_surroundings(
-    rng: np.random.Generator, place: Place, y0: float, y1: float, *, night: bool = False
+    rng: np.random.Generator, place: Place, y0: float, y1: float, *, night: bool = False, signals: bool = True
 ) -> tuple[list[Item], list[Lamp]]:
     """Road, land, buildings, trees and street furniture from y0 to y1."""
     identity = np.eye(4)
@@ -237,8 +278,15 @@ def add_surroundings(
         while y < y1:
             mesh, width = houses[int(rng.integers(len(houses)))]
             if rng.random() < built:
-                setback = float(rng.uniform(0.6, 5)) if place.pavement > 0 else float(rng.uniform(9, 25))
-                items.append(Item(mesh, placement(sx * (edge + setback), y + width / 2, 0.0 if sx < 0 else np.pi)))
+                setback = (
+                    float(rng.uniform(0.6, 5)) if place.pavement > 0 else float(rng.uniform(9, 25))
+                )
+                items.append(
+                    Item(
+                        mesh,
+                        placement(sx * (edge + setback), y + width / 2, 0.0 if sx < 0 else np.pi),
+                    )
+                )
             y += width + float(rng.exponential(3.0))
         spacing = float(rng.uniform(7, 16))
         if rng.random() < 0.85:
@@ -258,22 +306,69 @@ def add_surroundings(
         for y in np.arange(y0 + 9 + 6 * sx, y1, 24.0):
             items.append(Item(lamp, placement(sx * kerb, float(y), 0.0 if sx > 0 else np.pi)))
             if night and -12 < y < 75:
-                lamps.append(Lamp((sx * (kerb - 1.9), float(y), top - 0.4), 900.0, (1.0, 0.78, 0.5)))
+                lamps.append(
+                    Lamp((sx * (kerb - 1.9), float(y), top - 0.4), 900.0, (1.0, 0.78, 0.5))
+                )
         if place.pavement <= 0 and place.lanes > 2:
-            items.append(Item(scenery.make_guard_rail(y1 - y0), placement(sx * (edge + 0.3), (y0 + y1) / 2, 0.0 if sx > 0 else np.pi)))
+            items.append(
+                Item(
+                    scenery.make_guard_rail(y1 - y0),
+                    placement(sx * (edge + 0.3), (y0 + y1) / 2, 0.0 if sx > 0 else np.pi),
+                )
+            )
         if place.pavement <= 0 and place.lanes == 2 and rng.random() < 0.4:
-            items.append(Item(scenery.make_hedge(rng, 26.0), placement(sx * (edge + 2.0), float(rng.uniform(12, 40)))))
+            items.append(
+                Item(
+                    scenery.make_hedge(rng, 26.0),
+                    placement(sx * (edge + 2.0), float(rng.uniform(12, 40))),
+                )
+            )
         for _ in range(int(rng.integers(1, 5))):
-            beside = place.half + place.shoulder + float(rng.uniform(0.45, 1.0 + place.pavement * 0.6))
+            beside = (
+                place.half + place.shoulder + float(rng.uniform(0.45, 1.0 + place.pavement * 0.6))
+            )
             thing = scenery.make_sign(rng) if rng.random() < 0.45 else scenery.make_clutter(rng)
             z = 0.125 if place.pavement > 0 else 0.0
-            items.append(Item(thing, placement(sx * beside, float(rng.uniform(5, 55)), 0.0 if sx > 0 else float(rng.choice([0, np.pi])), z)))
-    if place.pavement > 0 and rng.random() < 0.3:
+            items.append(
+                Item(
+                    thing,
+                    placement(
+                        sx * beside,
+                        float(rng.uniform(5, 55)),
+                        0.0 if sx > 0 else float(rng.choice([0, np.pi])),
+                        z,
+                    ),
+                )
+            )
+    if signals and place.pavement > 0 and rng.random() < 0.3:
         signal = scenery.make_signal(rng)
         y = crossing if crossing is not None else float(rng.uniform(12, 35))
         for sx in (-1, 1):
-            items.append(Item(signal, placement(sx * (place.half + place.shoulder + 0.5), y, 0.0 if sx > 0 else np.pi)))
+            items.append(
+                Item(
+                    signal,
+                    placement(
+                        sx * (place.half + place.shoulder + 0.5), y, 0.0 if sx > 0 else np.pi
+                    ),
+                )
+            )
     return items, lamps
+
+
+CLEARANCE = 9.0
+"""Nothing slender and tall (tree, lamp, sign) stands nearer to a camera than this, metres."""
+
+
+def clear_view(items: list[Item], camera: Camera) -> list[Item]:
+    """The items without the trees and posts whose crowns and arms would hang before the lens."""
+
+    def blocks(item: Item) -> bool:
+        low, high = item.mesh.bounds
+        slender = float(np.max((high - low)[:2])) < 9.0 and float(high[2]) > 2.0
+        gap = np.hypot(item.matrix[0, 3] - camera.x, item.matrix[1, 3] - camera.y)
+        return slender and bool(gap < CLEARANCE)
+
+    return [item for item in items if not blocks(item)]
 
 
 def sample_road(seed: int, number: int, size: tuple[int, int]) -> tuple[Scene, Sensor]:
@@ -284,6 +379,7 @@ def sample_road(seed: int, number: int, size: tuple[int, int]) -> tuple[Scene, S
     side = -1 if rng.random() < 0.3 else 1  # which side of the road is driven on
     camera, view = sample_camera(rng, place, size, side)
     items, lamps = add_surroundings(rng, place, -25.0, 170.0, night=weather.night)
+    items = clear_view(items, camera)
     crowd = Crowd(camera)
     add_traffic(rng, crowd, place, side, reach=float(rng.uniform(45, 95)))
     if weather.night and view == "dash":

@@ -39,7 +39,9 @@ class Camera:
     def axes(self) -> Array:
         """Rows (3,3): the optical frame's x (right), y (down) and z (forward) in the world."""
         yaw, pitch = np.radians(self.yaw), np.radians(self.pitch)
-        forward = np.array([-np.sin(yaw) * np.cos(pitch), np.cos(yaw) * np.cos(pitch), np.sin(pitch)])
+        forward = np.array(
+            [-np.sin(yaw) * np.cos(pitch), np.cos(yaw) * np.cos(pitch), np.sin(pitch)]
+        )
         right = np.array([np.cos(yaw), np.sin(yaw), 0.0])
         return np.stack([right, np.cross(forward, right), forward])
 

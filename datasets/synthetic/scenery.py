@@ -17,7 +17,9 @@ BARK = Surface("bark", (0.09, 0.06, 0.04))
 WINDOW = Surface("window", (0.02, 0.025, 0.032))
 
 
-def _strip(mesh: MeshBuilder, x0: float, x1: float, y0: float, y1: float, z: float, surface: Surface) -> None:
+def _strip(
+    mesh: MeshBuilder, x0: float, x1: float, y0: float, y1: float, z: float, surface: Surface
+) -> None:
     """A flat rectangle facing up."""
     mesh.add([(x0, y0, z), (x1, y0, z), (x1, y1, z), (x0, y1, z)], [(0, 1, 2, 3)], surface)
 
@@ -47,7 +49,15 @@ def make_road(
         x = -half + lane * lane_width
         if 2 * lane == lanes and divider in ("solid", "double"):
             for dx in (-0.13, 0.13) if divider == "double" else (0.0,):
-                _strip(mesh, x + dx - 0.07, x + dx + 0.07, y0, y1, top, YELLOW_MARKING if divider == "double" else MARKING)
+                _strip(
+                    mesh,
+                    x + dx - 0.07,
+                    x + dx + 0.07,
+                    y0,
+                    y1,
+                    top,
+                    YELLOW_MARKING if divider == "double" else MARKING,
+                )
             continue
         for start in np.arange(y0, y1, 9.0 if lanes > 2 else 6.0):
             _strip(mesh, x - 0.07, x + 0.07, start, start + 3.0, top, MARKING)
@@ -77,10 +87,24 @@ def make_patches(rng: np.random.Generator, half: float, y0: float, y1: float) ->
             w, h = float(rng.uniform(0.5, 1.6)), float(rng.uniform(0.8, 6))
             _strip(mesh, x - w / 2, x + w / 2, y, y + h, 0.003, surface)
         elif kind < 0.65:
-            mesh.lathe((x, y, 0.0), [(0.0, 0.34), (0.004, 0.33)], Surface("metal", (0.08, 0.08, 0.085)), axis=2, segments=16)
+            mesh.lathe(
+                (x, y, 0.0),
+                [(0.0, 0.34), (0.004, 0.33)],
+                Surface("metal", (0.08, 0.08, 0.085)),
+                axis=2,
+                segments=16,
+            )
         else:
             w = 0.04
-            _strip(mesh, x - w, x + w, y, y + float(rng.uniform(2, 14)), 0.003, Surface("asphalt", (0.012,) * 3))
+            _strip(
+                mesh,
+                x - w,
+                x + w,
+                y,
+                y + float(rng.uniform(2, 14)),
+                0.003,
+                Surface("asphalt", (0.012,) * 3),
+            )
     return mesh.build()
 
 
@@ -98,7 +122,9 @@ def make_building(rng: np.random.Generator, width: float, depth: float) -> Mesh:
         "brick": [(0.3, 0.1, 0.06), (0.4, 0.2, 0.12), (0.2, 0.09, 0.06), (0.42, 0.33, 0.24)],
         "plaster": [(0.6, 0.55, 0.45), (0.65, 0.63, 0.6), (0.5, 0.4, 0.25), (0.35, 0.38, 0.4), (0.55, 0.3, 0.2)],
     }[kind]  # fmt: skip
-    r, g, b = (float(c) for c in np.array(base[int(rng.integers(len(base)))]) * rng.uniform(0.8, 1.2, 3))
+    r, g, b = (
+        float(c) for c in np.array(base[int(rng.integers(len(base)))]) * rng.uniform(0.8, 1.2, 3)
+    )
     wall = Surface(kind, (round(r, 2), round(g, 2), round(b, 2)))
     mesh.box((-depth / 2, 0, height / 2), (depth, width, height), wall)
     bay = float(rng.uniform(2.2, 3.6))
@@ -130,7 +156,10 @@ def make_building(rng: np.random.Generator, width: float, depth: float) -> Mesh:
         color = Surface("plastic", tuple(float(c) for c in rng.uniform(0.02, 0.6, 3)))  # type: ignore[arg-type]
         mesh.box((0.1, 0, story * 0.92), (0.25, width * 0.9, 0.5), color, 0.03)
     if rng.random() < 0.5 and floors < 5:
-        roof = Surface("tiles", ((0.25, 0.07, 0.04), (0.08, 0.08, 0.09), (0.2, 0.12, 0.08))[int(rng.integers(3))])
+        roof = Surface(
+            "tiles",
+            ((0.25, 0.07, 0.04), (0.08, 0.08, 0.09), (0.2, 0.12, 0.08))[int(rng.integers(3))],
+        )
         rise, over = float(rng.uniform(1.8, 3.6)), 0.5
         points = [
             (over, -width / 2 - over, height), (over, width / 2 + over, height),
@@ -172,11 +201,22 @@ def make_tree(rng: np.random.Generator) -> Mesh:
         lobes = lobes / np.linalg.norm(lobes, axis=1, keepdims=True) * height * 0.17
         for lobe in lobes:
             tip = crown + lobe
-            mesh.limb((0, 0, trunk), (float(tip[0]), float(tip[1]), float(tip[2])), radius * 0.5, 0.03, BARK, 5)
+            mesh.limb(
+                (0, 0, trunk),
+                (float(tip[0]), float(tip[1]), float(tip[2])),
+                radius * 0.5,
+                0.03,
+                BARK,
+                5,
+            )
         direction = rng.normal(0, 1, (count, 3))
         direction /= np.linalg.norm(direction, axis=1, keepdims=True)
         reach = height * 0.15 * rng.uniform(0.55, 1.05, (count, 1))
-        center = crown + lobes[rng.integers(0, 9, count)] * np.array([1.15, 1.15, 0.95]) + direction * reach
+        center = (
+            crown
+            + lobes[rng.integers(0, 9, count)] * np.array([1.15, 1.15, 0.95])
+            + direction * reach
+        )
         size = height * 0.034
     a, c = rng.normal(0, 1, (count, 3)), rng.normal(0, 1, (count, 3))
     a = a / np.linalg.norm(a, axis=1, keepdims=True) * size
@@ -199,7 +239,12 @@ def make_hedge(rng: np.random.Generator, length: float) -> Mesh:
     shades = [Surface("leaf", (0.04 * k, 0.085 * k, 0.02 * k)) for k in (0.7, 1.0, 1.3)]
     faces = np.arange(4 * count).reshape(-1, 4)
     mesh.add(vertices, faces, [shades[int(k)] for k in rng.integers(0, 3, count)])
-    mesh.box((0, 0, height * 0.45), (0.6, length, height * 0.85), Surface("leaf", (0.02, 0.04, 0.012)), 0.1)
+    mesh.box(
+        (0, 0, height * 0.45),
+        (0.6, length, height * 0.85),
+        Surface("leaf", (0.02, 0.04, 0.012)),
+        0.1,
+    )
     return mesh.build()
 
 
@@ -229,7 +274,10 @@ def make_sign(rng: np.random.Generator) -> Mesh:
             mesh.box((dx, -0.08, height), (0.09, 0.01, 0.2), Surface("plastic", (0.01,) * 3), 0.003)
     elif kind == 1:
         for scale, y, color in ((0.42, -0.05, red), (0.28, -0.06, white)):
-            points = [(scale * np.cos(v), y, height + scale * np.sin(v)) for v in (np.pi / 2, np.pi * 7 / 6, np.pi * 11 / 6)]
+            points = [
+                (scale * np.cos(v), y, height + scale * np.sin(v))
+                for v in (np.pi / 2, np.pi * 7 / 6, np.pi * 11 / 6)
+            ]
             mesh.add(points, [(0, 1, 2)], color)
     elif kind == 2:
         mesh.box((0, -0.05, height), (0.6, 0.02, 0.6), blue, 0.004)
@@ -247,7 +295,11 @@ def make_signal(rng: np.random.Generator) -> Mesh:
     mesh.box((0, -0.12, 2.85), (0.34, 0.24, 0.95), Surface("plastic", (0.015, 0.015, 0.015)), 0.03)
     colors = ((0.01, 0.5, 0.1), (0.7, 0.35, 0.01), (0.7, 0.01, 0.01))
     for i, color in enumerate(colors):
-        surface = Surface("lamp", color) if i == lit else Surface("plastic", tuple(c * 0.1 for c in color))  # type: ignore[arg-type]
+        surface = (
+            Surface("lamp", color)
+            if i == lit
+            else Surface("plastic", tuple(c * 0.1 for c in color))
+        )  # type: ignore[arg-type]
         mesh.ellipsoid((0, -0.25, 2.55 + 0.3 * i), (0.1, 0.03, 0.1), surface)
     return mesh.build()
 
@@ -273,7 +325,13 @@ def make_clutter(rng: np.random.Generator) -> Mesh:
         mesh.box((0, 0, 1.07), (0.6, 0.66, 0.07), color, 0.03)
     elif kind == 1:
         mesh.limb((0, 0, 0), (0, 0, 0.95), 0.07, 0.07, dark)
-        mesh.lathe((0, 0, 0.8), [(-0.05, 0.075), (0.05, 0.075)], Surface("plastic", (0.7, 0.7, 0.7)), axis=2, caps=False)
+        mesh.lathe(
+            (0, 0, 0.8),
+            [(-0.05, 0.075), (0.05, 0.075)],
+            Surface("plastic", (0.7, 0.7, 0.7)),
+            axis=2,
+            caps=False,
+        )
     elif kind == 2:
         mesh.box((0, 0, 0.65), (0.45, 0.95, 1.3), Surface("plastic", (0.2, 0.24, 0.2)), 0.03)
     elif kind == 3:
@@ -282,8 +340,20 @@ def make_clutter(rng: np.random.Generator) -> Mesh:
         for y in (-0.65, 0.65):
             mesh.box((0, y, 0.22), (0.4, 0.07, 0.44), dark, 0.01)
     else:
-        mesh.lathe((0, 0, 0.0), [(0, 0.2), (0.35, 0.13), (0.7, 0.05)], Surface("plastic", (0.7, 0.16, 0.02)), axis=2, segments=14)
-        mesh.lathe((0, 0, 0.0), [(0.3, 0.15), (0.45, 0.115)], Surface("plastic", (0.75, 0.75, 0.75)), axis=2, caps=False)
+        mesh.lathe(
+            (0, 0, 0.0),
+            [(0, 0.2), (0.35, 0.13), (0.7, 0.05)],
+            Surface("plastic", (0.7, 0.16, 0.02)),
+            axis=2,
+            segments=14,
+        )
+        mesh.lathe(
+            (0, 0, 0.0),
+            [(0.3, 0.15), (0.45, 0.115)],
+            Surface("plastic", (0.75, 0.75, 0.75)),
+            axis=2,
+            caps=False,
+        )
         mesh.box((0, 0, 0.02), (0.45, 0.45, 0.05), dark, 0.01)
     return mesh.build()
 
@@ -293,7 +363,8 @@ def make_backdrop(rng: np.random.Generator, distance: float = 320.0) -> Mesh:
     mesh = MeshBuilder()
     angle = np.linspace(0, 2 * np.pi, 240, endpoint=False)
     profile = sum(
-        rng.uniform(0.3, 1.0) * np.sin(angle * k + rng.uniform(0, 6)) / k**0.5 for k in (2, 3, 5, 9, 17, 31, 60)
+        rng.uniform(0.3, 1.0) * np.sin(angle * k + rng.uniform(0, 6)) / k**0.5
+        for k in (2, 3, 5, 9, 17, 31, 60)
     )
     heights = 9 + 4.0 * profile + rng.uniform(0, 2.0, len(angle))
     x, y = distance * np.cos(angle), distance * np.sin(angle)

@@ -7,7 +7,6 @@ says which faces are paint, glass or trim.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -86,9 +85,7 @@ PEOPLE_CARRIER = Body(
 COUPE = Body(
     4.5, 1.86, 1.32, 2.65, 0.34, 0.16, 0.88, 0.68, 1.4, 2.15, 1.5, 0.35, 0.95, 0.7, pillars=(0.75,)
 )
-PICKUP = Body(
-    5.3, 1.92, 1.8, 3.2, 0.39, 0.3, 1.12, 1.02, 1.35, 1.85, 2.05, 1.85, 1.1, 0.8, 0.12
-)
+PICKUP = Body(5.3, 1.92, 1.8, 3.2, 0.39, 0.3, 1.12, 1.02, 1.35, 1.85, 2.05, 1.85, 1.1, 0.8, 0.12)
 PANEL_VAN = Body(
     5.6, 2.02, 2.45, 3.4, 0.36, 0.24, 1.2, 1.0, 0.55, 1.5, 0.2, 0.05, 1.2, 0.9, 0.35,
     rounding=0.1, glazed_rear=0.28, pillars=(), seams=(0.05, 0.28, 0.6),
@@ -243,7 +240,9 @@ def add_body(
     mesh.loft(rings, surface)
 
 
-def add_wheel(mesh: MeshBuilder, x: float, y: float, radius: float, width: float, spokes: int) -> None:
+def add_wheel(
+    mesh: MeshBuilder, x: float, y: float, radius: float, width: float, spokes: int
+) -> None:
     """A tyre on a spoked rim; x is the wheel's middle, the outer face looks away from x = 0."""
     out = 1.0 if x >= 0 else -1.0
     w = width / 2
@@ -306,7 +305,9 @@ def _wheels(mesh: MeshBuilder, body: Body, axles: tuple[float, ...], spokes: int
     width = 0.2 if body.wheel < 0.42 else 0.28
     for axle in axles:
         for sx in (-1, 1):
-            add_wheel(mesh, sx * (body.width / 2 - width / 2 - 0.02), axle, body.wheel, width, spokes)
+            add_wheel(
+                mesh, sx * (body.width / 2 - width / 2 - 0.02), axle, body.wheel, width, spokes
+            )
 
 
 def _paint(rng: np.random.Generator) -> Surface:
@@ -346,7 +347,12 @@ def car_of(style: Body, rng: np.random.Generator) -> Mesh:
             mesh.box((sx * wall, back + 0.93, 1.13), (0.1, 1.75, 0.12), paint, 0.03)
         mesh.box((0, back + 0.06, 1.13), (wall * 2, 0.1, 0.12), paint, 0.03)
     if style is SEDAN and rng.random() < 0.12:
-        mesh.box((0, 0.0, body.height + 0.08), (0.5, 0.2, 0.15), Surface("plastic", (0.85, 0.7, 0.1)), 0.03)
+        mesh.box(
+            (0, 0.0, body.height + 0.08),
+            (0.5, 0.2, 0.15),
+            Surface("plastic", (0.85, 0.7, 0.1)),
+            0.03,
+        )
     return mesh.build()
 
 
@@ -389,7 +395,14 @@ def make_bus(rng: np.random.Generator) -> Mesh:
         mesh.box((sx * w * 0.72, nose - 0.03, 0.72), (0.34, 0.12, 0.16), HEADLAMP, 0.04)
         mesh.box((sx * w * 0.86, -nose + 0.03, 1.05), (0.18, 0.12, 0.5), TAILLAMP, 0.03)
         mesh.box((sx * w * 0.86, -nose + 0.03, 2.7), (0.2, 0.1, 0.09), TAILLAMP, 0.02)
-        mesh.limb((sx * w * 0.9, nose - 0.1, 2.5), (sx * (w + 0.22), nose + 0.2, 2.35), 0.03, 0.03, TRIM, 5)
+        mesh.limb(
+            (sx * w * 0.9, nose - 0.1, 2.5),
+            (sx * (w + 0.22), nose + 0.2, 2.35),
+            0.03,
+            0.03,
+            TRIM,
+            5,
+        )
         mesh.box((sx * (w + 0.22), nose + 0.2, 2.1), (0.2, 0.08, 0.42), TRIM, 0.03)
     mesh.box((0, nose, 0.5), (0.5, 0.05, 0.12), PLATE)
     mesh.box((0, -nose, 0.75), (0.5, 0.05, 0.12), PLATE)
@@ -416,7 +429,9 @@ def make_truck(rng: np.random.Generator) -> Mesh:
     width = 2.15 if light else 2.5
     cab = replace(vary(TRUCK_CAB, rng), width=width - 0.05)
     if light:
-        cab = replace(cab, height=2.25, wheel=0.38, clearance=0.45, belt=1.25, hood=1.2, deck_height=1.3)
+        cab = replace(
+            cab, height=2.25, wheel=0.38, clearance=0.45, belt=1.25, hood=1.2, deck_height=1.3
+        )
     gap = 1.0 if articulated else 0.15
     total = cab.length + gap + load_length
     front = total / 2
@@ -435,16 +450,24 @@ def make_truck(rng: np.random.Generator) -> Mesh:
         axles += [front - cab.length - 0.9, front - cab.length - 2.1]
         axles += [back + 1.9 + 1.25 * i for i in range(3)]
     else:
-        axles += [back + load_length * 0.26] + ([back + load_length * 0.26 + 1.2] if not light else [])
+        axles += [back + load_length * 0.26] + (
+            [back + load_length * 0.26 + 1.2] if not light else []
+        )
     for axle in axles:
         for sx in (-1, 1):
             add_wheel(mesh, sx * x, axle, r, tread, 8)
     for sx in (-1, 1):
         rear_mid = (back + front - cab.length) / 2
-        mesh.box((sx * (width / 2 - 0.06), rear_mid, 0.75), (0.05, load_length * 0.3, 0.4), dark, 0.02)
+        mesh.box(
+            (sx * (width / 2 - 0.06), rear_mid, 0.75), (0.05, load_length * 0.3, 0.4), dark, 0.02
+        )
         mesh.box((sx * x, back + 0.75, 0.5), (0.36, 0.03, 0.5), RUBBER)
-        mesh.box((sx * width * 0.4, back + 0.02, chassis_top - 0.12), (0.36, 0.1, 0.15), TAILLAMP, 0.02)
-    mesh.box((0, back + 0.1, 0.55), (width * 0.92, 0.1, 0.12), REFLECTOR if rng.random() < 0.4 else dark)
+        mesh.box(
+            (sx * width * 0.4, back + 0.02, chassis_top - 0.12), (0.36, 0.1, 0.15), TAILLAMP, 0.02
+        )
+    mesh.box(
+        (0, back + 0.1, 0.55), (width * 0.92, 0.1, 0.12), REFLECTOR if rng.random() < 0.4 else dark
+    )
     mesh.box((0, back + 0.01, chassis_top - 0.12), (0.5, 0.06, 0.12), PLATE)
     if articulated or rng.random() < 0.4:
         top = cab.height
@@ -459,10 +482,21 @@ def _cab_details(mesh: MeshBuilder, cab: Body, front: float, rng: np.random.Gene
         mesh.box((0, front + 0.03, cab.hood - 0.5 + 0.12 * i), (w * 1.2, 0.03, 0.03), CHROME)
     mesh.box((0, front - 0.03, cab.clearance + 0.05), (w * 1.96, 0.2, 0.32), TRIM, 0.05)
     for sx in (-1, 1):
-        mesh.box((sx * w * 0.72, front + 0.03, cab.clearance + 0.12), (0.38, 0.16, 0.17), HEADLAMP, 0.04)
-        mesh.box((sx * w * 0.93, front + 0.02, cab.clearance + 0.12), (0.1, 0.14, 0.12), AMBER, 0.02)
+        mesh.box(
+            (sx * w * 0.72, front + 0.03, cab.clearance + 0.12), (0.38, 0.16, 0.17), HEADLAMP, 0.04
+        )
+        mesh.box(
+            (sx * w * 0.93, front + 0.02, cab.clearance + 0.12), (0.1, 0.14, 0.12), AMBER, 0.02
+        )
         mesh.box((sx * (w + 0.2), front - 0.2, cab.belt + 0.5), (0.18, 0.1, 0.5), TRIM, 0.03)
-        mesh.limb((sx * w, front - 0.25, cab.belt + 0.7), (sx * (w + 0.2), front - 0.2, cab.belt + 0.7), 0.025, 0.025, TRIM, 5)
+        mesh.limb(
+            (sx * w, front - 0.25, cab.belt + 0.7),
+            (sx * (w + 0.2), front - 0.2, cab.belt + 0.7),
+            0.025,
+            0.025,
+            TRIM,
+            5,
+        )
     mesh.box((0, front + 0.07, cab.clearance + 0.02), (0.5, 0.04, 0.12), PLATE)
 
 
@@ -488,39 +522,72 @@ def _load(
                 mesh.box((x, y, z), (0.05, length - 0.1, 0.1), steel, 0.01)
             if kind == "curtain":
                 for i in range(int(length // 0.9)):
-                    mesh.box((x, back + 0.5 + 0.9 * i, floor + height / 2), (0.03, 0.05, height - 0.2), SEAM)
+                    mesh.box(
+                        (x, back + 0.5 + 0.9 * i, floor + height / 2),
+                        (0.03, 0.05, height - 0.2),
+                        SEAM,
+                    )
             elif rng.random() < 0.6:
                 stripe = _paint(rng)
                 z = floor + height * float(rng.uniform(0.3, 0.7))
                 mesh.box((x, y, z), (0.03, length * 0.62, height * 0.28), stripe, 0.01)
         mesh.box((0, back, floor + height / 2), (0.02, 0.03, height - 0.1), SEAM)
         for x in (-0.72, -0.35, 0.35, 0.72):
-            mesh.limb((x, back - 0.03, floor + 0.1), (x, back - 0.03, floor + height - 0.1), 0.02, 0.02, steel, 5)
+            mesh.limb(
+                (x, back - 0.03, floor + 0.1),
+                (x, back - 0.03, floor + height - 0.1),
+                0.02,
+                0.02,
+                steel,
+                5,
+            )
         for z in (floor + 0.03, floor + height - 0.03):
             mesh.box((0, back, z), (width, 0.06, 0.1), steel, 0.01)
     elif kind == "tank":
         r = width / 2 - 0.12
         profile = [(-length / 2, r * 0.5), (-length / 2 + 0.2, r * 0.92), (-length / 2 + 0.5, r),
                    (length / 2 - 0.5, r), (length / 2 - 0.2, r * 0.92), (length / 2, r * 0.5)]  # fmt: skip
-        mesh.lathe((0, y, floor + r), profile, steel if rng.random() < 0.6 else white, axis=1, segments=24)
+        mesh.lathe(
+            (0, y, floor + r), profile, steel if rng.random() < 0.6 else white, axis=1, segments=24
+        )
         for i in range(3):
             at = y + (i - 1) * length * 0.28
-            mesh.lathe((0, at, floor + 2 * r), [(-0.02, 0.3), (0.14, 0.28)], steel, axis=2, segments=12)
-            mesh.lathe((0, at, floor + r), [(-0.05, r + 0.02), (0.05, r + 0.02)], TRIM, axis=1, caps=False)
+            mesh.lathe(
+                (0, at, floor + 2 * r), [(-0.02, 0.3), (0.14, 0.28)], steel, axis=2, segments=12
+            )
+            mesh.lathe(
+                (0, at, floor + r), [(-0.05, r + 0.02), (0.05, r + 0.02)], TRIM, axis=1, caps=False
+            )
     elif kind == "tipper":
         h = 1.25
         mesh.box((0, y, floor + h / 2), (width, length, h), color, 0.06)
-        mesh.box((0, y, floor + h), (width - 0.2, length - 0.2, 0.1), Surface("dirt", (0.2, 0.15, 0.1)), 0.04)
+        mesh.box(
+            (0, y, floor + h),
+            (width - 0.2, length - 0.2, 0.1),
+            Surface("dirt", (0.2, 0.15, 0.1)),
+            0.04,
+        )
         for sx in (-1, 1):
             for i in range(int(length // 0.8)):
-                mesh.box((sx * width / 2, back + 0.4 + 0.8 * i, floor + h / 2), (0.1, 0.1, h), color, 0.02)
-        mesh.box((0, y + length / 2 + 0.3, floor + h + 0.05), (width * 0.95, 0.9, 0.08), color, 0.02)
+                mesh.box(
+                    (sx * width / 2, back + 0.4 + 0.8 * i, floor + h / 2),
+                    (0.1, 0.1, h),
+                    color,
+                    0.02,
+                )
+        mesh.box(
+            (0, y + length / 2 + 0.3, floor + h + 0.05), (width * 0.95, 0.9, 0.08), color, 0.02
+        )
     else:
-        mesh.box((0, y, floor + 0.06), (width, length, 0.16), Surface("wood", (0.2, 0.13, 0.08)), 0.01)
+        mesh.box(
+            (0, y, floor + 0.06), (width, length, 0.16), Surface("wood", (0.2, 0.13, 0.08)), 0.01
+        )
         for i in range(int(length // 1.3)):
             h = float(rng.uniform(0.5, 1.4))
             cargo = Surface("wood", (0.35, 0.23, 0.13)) if rng.random() < 0.5 else _paint(rng)
-            mesh.box((0, back + 0.8 + 1.3 * i, floor + 0.14 + h / 2), (width * 0.8, 1.15, h), cargo, 0.02)
+            mesh.box(
+                (0, back + 0.8 + 1.3 * i, floor + 0.14 + h / 2), (width * 0.8, 1.15, h), cargo, 0.02
+            )
 
 
 def make_three_wheeler(rng: np.random.Generator) -> Mesh:
@@ -538,9 +605,21 @@ def make_three_wheeler(rng: np.random.Generator) -> Mesh:
     )  # fmt: skip
     for sx in (-1, 1):
         add_wheel(mesh, sx * (body.width / 2 - 0.08), body.rear_axle, body.wheel, 0.12, 5)
-        mesh.box((sx * body.width * 0.4, -body.length / 2 + 0.02, 0.62), (0.13, 0.08, 0.13), TAILLAMP, 0.02)
+        mesh.box(
+            (sx * body.width * 0.4, -body.length / 2 + 0.02, 0.62),
+            (0.13, 0.08, 0.13),
+            TAILLAMP,
+            0.02,
+        )
         mesh.ellipsoid((sx * 0.42, body.length * 0.33, 1.15), (0.07, 0.04, 0.09), TRIM, 8)
-        mesh.limb((sx * 0.25, body.length * 0.4, 1.0), (sx * 0.45, body.length * 0.33, 1.1), 0.015, 0.015, TRIM, 5)
+        mesh.limb(
+            (sx * 0.25, body.length * 0.4, 1.0),
+            (sx * 0.45, body.length * 0.33, 1.1),
+            0.015,
+            0.015,
+            TRIM,
+            5,
+        )
     add_wheel(mesh, 0.0, body.length / 2 - 0.05, body.wheel, 0.11, 5)
     mesh.ellipsoid((0, body.length / 2 - 0.08, body.wheel + 0.16), (0.12, 0.32, 0.14), paint)
     mesh.ellipsoid((0, body.length / 2 - 0.03, 0.62), (0.11, 0.09, 0.11), HEADLAMP)
