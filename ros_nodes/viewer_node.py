@@ -136,6 +136,9 @@ class ViewerNode(WaysightNode[ViewerParameters]):
         self._statuses = self.create_subscription(
             DiagnosticArray, topics.DIAGNOSTICS, self._on_diagnostics, 10
         )
+        self._names = self.create_subscription(
+            LabelInfo, topics.LABEL_INFO, self._on_labels, qos.latched()
+        )
         steady = Clock(clock_type=ClockType.STEADY_TIME)
         self._lifecycle_timer = self.create_timer(_LIFECYCLE_PERIOD, self._ask_states, clock=steady)
         if p.web:
@@ -152,7 +155,7 @@ class ViewerNode(WaysightNode[ViewerParameters]):
             self.destroy_client(client)
         for names, destroy in (
             (("_annotated", "_annotated_jpeg", "_markers"), self.destroy_lifecycle_publisher),
-            (("_statuses",), self.destroy_subscription),
+            (("_statuses", "_names"), self.destroy_subscription),
             (("_lifecycle_timer",), self.destroy_timer),
         ):
             for name in names:
@@ -246,7 +249,6 @@ class ViewerNode(WaysightNode[ViewerParameters]):
             wanted[topics.IMAGE] = self._subscribe_images
         if wanted or markers:
             wanted[self.parameters.results] = self._subscribe_results
-            wanted[topics.LABEL_INFO] = self._subscribe_labels
         if markers:
             wanted[topics.CAMERA_INFO] = self._subscribe_info
         self._set_inputs(wanted)
@@ -311,11 +313,6 @@ class ViewerNode(WaysightNode[ViewerParameters]):
             profile,
             raw=True,
             event_callbacks=self._events(topic),
-        )
-
-    def _subscribe_labels(self) -> Any:
-        return self.create_subscription(
-            LabelInfo, topics.LABEL_INFO, self._on_labels, qos.latched()
         )
 
     def _subscribe_info(self) -> Any:
