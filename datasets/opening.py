@@ -228,12 +228,17 @@ def write_index(store: Store, path: Path) -> None:
     _write(groups, lambda: store.meta, path)
 
 
+# Folders and files that belong to a data set and hold no labels.
+_BESIDES = frozenset({"calib", "ImageSets", "oxts", "velodyne", "devkit", "labels.txt", "data.yaml",
+                      "classes.txt", "README.txt", "LICENSE.txt", "repairs.json"})
+
+
 def foreign_labels(plan: Plan) -> list[Finding]:
     """Label files below the root that the format did not read, by folder and kind."""
     read = set(plan.sources)
     counts: dict[tuple[str, str], list[str]] = {}
     for file in walk(plan.root, frozenset({".json", ".xml", ".txt"})):
-        if file not in read:
+        if file not in read and not _BESIDES.intersection(file.split("/")):
             folder, _, name = file.rpartition("/")
             counts.setdefault((folder, os.path.splitext(name)[1].lower()), []).append(file)
     return [

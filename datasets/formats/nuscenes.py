@@ -74,10 +74,7 @@ def plan(path: Path) -> Plan:
     if tables == path and not (path / "samples").is_dir():
         root = path.parent
     unit = tables.relative_to(root).as_posix()
-    sources = tuple(
-        f"{unit}/{name}.json" if unit != "." else f"{name}.json"
-        for name in (*_NEEDED, *_OPTIONAL) if (tables / f"{name}.json").is_file()
-    )
+    sources = tuple(sorted(file.relative_to(root).as_posix() for file in tables.glob("*.json")))
     return Plan("nuscenes", root, (unit,), None, sources)
 
 
