@@ -27,6 +27,8 @@ _ZONE_KEYS = (
 )
 _WATCHDOG_KEYS = tuple(field.name for field in fields(WatchdogSettings))
 _OWN_KEYS = ("sigmas", "unknown_speed")
+SETTING_KEYS = ("classes", "zones", "watch_camera", *_OWN_KEYS, *_WATCHDOG_KEYS)
+"""Keys of the guardian's settings besides the zones' own names."""
 
 
 def read_guardian_settings(path: str | Path) -> GuardianSettings:
@@ -47,8 +49,7 @@ def guardian_settings(data: Mapping[str, Any]) -> GuardianSettings:
     names = _names(data, "zones")
     classes = _names(data, "classes")
     zones = tuple(_zone(name, data.get(name), classes) for name in names)
-    known = ("classes", "zones", "watch_camera", *_OWN_KEYS, *_WATCHDOG_KEYS, *names)
-    _refuse_unknown(data, known, "")
+    _refuse_unknown(data, (*SETTING_KEYS, *names), "")
     numbers = {key: _number(data, key, "") for key in _OWN_KEYS if key in data}
     limits: dict[str, Any] = {key: _number(data, key, "") for key in _WATCHDOG_KEYS if key in data}
     if "recovery_frames" in limits:

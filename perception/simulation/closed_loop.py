@@ -1,0 +1,374 @@
+"""The whole chain in one process and in lock-step: pictures in, robot motion out, and a verdict.
+
+Everything runs on simulated time, so the same seed gives the same run on any machine. The latency
+of real nodes is simulated: what a picture shows reaches the guardian `LATENCY` later.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from perception.detections import UNTRACKED, Detections
+from perception.geometry.ground import GroundTracks, locate
+from perception.labels import FACTORY
+from perception.safety import STOPPED, Cause, Decision, Guardian, GuardianSettings, Times, Twist
+from perception.safety.obstacles import Obstacles
+from perception.safety.picture import PictureSettings, PictureWatch
+from perception.simulation.hall import WIDTH
+from perception.simulation.scenario import Scenario, Variation
+from perception.simulation.world import World
+from perception.tracking.tracker import Tracker
+
+Picture = npt.NDArray[np.uint8]
+Detect = Callable[[Picture], Detections]
+
+PICTURE_PERIOD = 0.05
+"""s between two pictures, which is also the step of the loop: commands and decisions at 20 Hz."""
+
+LATENCY = 0.05
+"""s from a picture's stamp to its obstacles at the guardian; decisions act a step later."""
+
+START_NS = 1_000_000_000
+"""The clock when the scenario begins; zero would read as a clock that never started."""
+
+MOVING = 0.02
+"""m/s below which the robot counts as standing."""
+
+TRUTH = "truth (stand-in for a detector)"
+"""Name of the detector in reports when boxes come from the simulator instead of a model."""
+
+PICTURE_FAULTS = ("camera_freezes", "lights_out", "picture_noise")
+"""Faults that only a look at the pictures can find, so that they must be drawn."""
+
+
+class Driver:
+    """Drives along the lane to its goal, whatever is in the way: stopping is the guardian's."""
+
+    def __init__(self, cruise: float, goal: float) -> None:
+        self.cruise = cruise
+        self.goal = goal
+
+    def command(self, x: float, y: float, heading: float) -> Twist:
+        """Steer for a point 1 m ahead on the lane's middle (pure pursuit)."""
+        if x >= self.goal:
+            return STOPPED
+        angle = math.atan2(-y, 1.0) - heading
+        curvature = 2 * math.sin(angle) / math.hypot(1.0, y)
+        return Twist(self.cruise, 0.0, self.cruise * curvature)
+
+
+@dataclass
+class Log:
+    """What is remembered of a run; times in s, distances in m."""
+
+    contact: bool = False
+    clearance_moving: float = math.inf
+    travelled: float = 0.0
+    laps: int = 0
+    stops: list[dict[str, Any]] = field(default_factory=list)
+    fault_zero: float = math.inf
+    reached_goal: bool = False
+    standing: bool = True
+    decisions: int = 0
+    reasons: dict[str, int] = field(default_factory=dict)
+
+    def record(self, world: World, decision: Decision, commanded: Twist) -> None:
+        """Take note of one step."""
+        gap = world.clearance()
+        moving = world.twist.speed > MOVING
+        self.decisions += 1
+        if decision.reason:
+            self.reasons[decision.reason] = self.reasons.get(decision.reason, 0) + 1
+        self.contact = self.contact or gap <= 0.0
+        self.travelled += world.twist.speed * PICTURE_PERIOD
+        if moving:
+            self.clearance_moving = min(self.clearance_moving, gap)
+            self.standing = False
+        elif not self.standing and commanded.moving and decision.ratio == 0.0:
+            self.standing = True
+            self.stops.append(
+                {
+                    "time": round(world.seconds, 3),
+                    "clearance": _rounded(gap),
+                    "cause": decision.cause.value,
+                    "reason": decision.reason,
+                }
+            )
+        fault_at = world.variation.fault_at
+        if (
+            world.seconds >= fault_at
+            and decision.ratio == 0.0
+            and not math.isfinite(self.fault_zero)
+        ):
+            self.fault_zero = world.seconds - fault_at
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that had to hold: what was found, and what was allowed, in words."""
+
+    name: str
+    passed: bool
+    found: Any
+    allowed: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The outcome of one variation."""
+
+    variation: Variation
+    detector: str
+    log: Log
+    checks: tuple[Check, ...]
+
+    @property
+    def passed(self) -> bool:
+        return all(check.passed for check in self.checks)
+
+    def report(self) -> dict[str, Any]:
+        """The verdict as plain data for JSON."""
+        variation, log = self.variation, self.log
+        return {
+            "scenario": variation.scenario.name,
+            "description": variation.scenario.description,
+            "seed": variation.seed,
+            "detector": self.detector,
+            "passed": self.passed,
+            "checks": [vars(check) for check in self.checks],
+            "contact": log.contact,
+            "clearance_while_moving_m": _rounded(log.clearance_moving),
+            "travelled_m": round(log.travelled, 2),
+            "stops": log.stops,
+            "fault_at_s": _rounded(variation.fault_at),
+            "zero_after_fault_s": _rounded(log.fault_zero),
+            "reached_goal": log.reached_goal,
+            "reasons": log.reasons,
+        }
+
+
+def judge(variation: Variation, log: Log, source_timeout: float, detector: str) -> Verdict:
+    """Compare a run with what the scenario expects."""
+    expect = variation.scenario.expect
+    stopped = [stop for stop in log.stops if stop["cause"] == Cause.ZONE.value]
+    checks = [
+        Check("no contact", not log.contact, log.contact, "false"),
+        Check(
+            "clearance while moving",
+            log.clearance_moving >= expect.clearance,
+            _rounded(log.clearance_moving),
+            f"at least {expect.clearance:g} m",
+        ),
+    ]
+    if expect.stops is True:
+        near = [stop["clearance"] for stop in stopped if stop["clearance"] is not None]
+        checks.append(
+            Check(
+                "stops for the obstacle",
+                any(gap <= expect.farthest_stop for gap in near),
+                near,
+                f"a stop within {expect.farthest_stop:g} m",
+            )
+        )
+    if expect.stops is False:
+        checks.append(Check("no stop without cause", not log.stops, len(log.stops), "0"))
+    if expect.reaches_goal is not None:
+        checks.append(
+            Check(
+                "goal",
+                log.reached_goal == expect.reaches_goal,
+                log.reached_goal,
+                str(expect.reaches_goal).lower(),
+            )
+        )
+    if variation.scenario.fault:
+        limit = source_timeout + expect.fault_margin
+        checks.append(
+            Check(
+                "zero velocity after the fault",
+                log.fault_zero <= limit,
+                _rounded(log.fault_zero),
+                f"within {limit:g} s",
+            )
+        )
+    return Verdict(variation, detector, log, tuple(checks))
+
+
+class PictureFault:
+    """What the scenario's fault makes of the pictures; `None` is a picture that never comes."""
+
+    def __init__(self, variation: Variation) -> None:
+        fault = variation.scenario.fault
+        self._kind = fault.kind if fault else ""
+        self._at = variation.fault_at
+        self._last: Picture | None = None
+
+    def broken(self, seconds: float, kind: str) -> bool:
+        return self._kind == kind and seconds >= self._at
+
+    def picture(self, world: World) -> Picture | None:
+        """The picture that the camera delivers now."""
+        if self.broken(world.seconds, "camera_dies"):
+            return None
+        if self.broken(world.seconds, "camera_freezes") and self._last is not None:
+            return self._last
+        brightness = 0.02 if self.broken(world.seconds, "lights_out") else 1.0
+        noise = 70.0 if self.broken(world.seconds, "picture_noise") else 2.0
+        self._last = world.picture(brightness, noise)
+        return self._last
+
+
+@dataclass(frozen=True)
+class Perceived:
+    """What a picture gave, on its way to the guardian."""
+
+    stamp_ns: int
+    arrives_ns: int
+    obstacles: Obstacles
+
+
+class Perception:
+    """Tracks and places what was detected, as the nodes do."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._tracker = Tracker()
+        self._ground = GroundTracks()
+
+    def obstacles(self, detections: Detections, stamp_ns: int, ego: Twist) -> Obstacles:
+        """Obstacles in the base frame at the picture's time."""
+        tracks = self._tracker.update(detections, stamp_ns).voted()
+        labels = [FACTORY[label] for label in tracks.labels]
+        ids = ["" if track == UNTRACKED else str(track) for track in tracks.track_ids]
+        places = locate(tracks.boxes, labels, self._world.camera)
+        velocities = self._ground.update(
+            ids, places.positions, places.covariances, stamp_ns, (ego.vx, ego.vy, ego.wz)
+        )
+        return Obstacles.create(
+            places.positions,
+            labels,
+            radii=places.radii,
+            covariances=places.covariances,
+            velocities=velocities,
+            ids=ids,
+        )
+
+
+def run_scenario(
+    scenario: Scenario,
+    seed: int,
+    settings: GuardianSettings,
+    *,
+    detect: Detect | None = None,
+    detector: str = TRUTH,
+    on_step: Callable[[World, Decision, Detections | None], None] | None = None,
+) -> Verdict:
+    """Run one variation to its end.
+
+    detect: the detector, from a picture uint8 (H, W, 3) RGB; None takes the simulator's own boxes,
+    a stand-in that says nothing about any model, and draws pictures only where the fault needs
+    them. on_step is called after every decision.
+    """
+    variation = Variation.of(scenario, seed)
+    fault = scenario.fault.kind if scenario.fault else ""
+    draws = detect is not None or fault in PICTURE_FAULTS
+    # Small pictures are enough to see that the light is out.
+    size = (WIDTH, 256) if detect is not None else (160, 98)
+    world = World(variation, size if draws else (WIDTH, 256))
+    loop = _Loop(world, replace(settings, watch_camera=draws), detect, on_step)
+    try:
+        return judge(variation, loop.run(), settings.watchdog.source_timeout, detector)
+    finally:
+        world.close()
+
+
+class _Loop:
+    def __init__(
+        self,
+        world: World,
+        settings: GuardianSettings,
+        detect: Detect | None,
+        on_step: Callable[[World, Decision, Detections | None], None] | None,
+    ) -> None:
+        scenario = world.variation.scenario
+        self._world = world
+        self._detect = detect
+        self._on_step = on_step
+        self._driver = Driver(world.variation.cruise, scenario.goal)
+        self._guardian = Guardian(settings)
+        self._watch = PictureWatch(PictureSettings())
+        self._fault = PictureFault(world.variation)
+        self._perception = Perception(world)
+        self._pending: deque[Perceived] = deque()
+        self._log = Log()
+
+    def run(self) -> Log:
+        world, scenario = self._world, self._world.variation.scenario
+        while world.seconds < scenario.seconds - 1e-9:
+            detections = self._look()
+            self._deliver()
+            wanted = self._driver.command(world.x, world.y, world.heading)
+            times = self._times()
+            self._guardian.command(wanted, 0, times)
+            decision = self._guardian.decide(times)
+            world.step(decision.twist, PICTURE_PERIOD)
+            self._log.record(world, decision, wanted)
+            if self._on_step:
+                self._on_step(world, decision, detections)
+            if world.x >= scenario.goal:
+                self._log.reached_goal = True
+                if scenario.expect.stops is not False:
+                    break
+                # Nothing to stop for: back to the start of the lane, as often as time allows.
+                self._log.laps += 1
+                world.x = 0.0
+        return self._log
+
+    def _times(self) -> Times:
+        now = START_NS + round(self._world.seconds * 1e9)
+        return Times(now, now, simulated=True)
+
+    def _look(self) -> Detections | None:
+        """Take a picture and send what it shows on its way."""
+        world, times = self._world, self._times()
+        picture: Picture | None = None
+        if self._guardian.settings.watch_camera:
+            picture = self._fault.picture(world)
+            if picture is None:
+                return None
+            healthy = not self._watch.fault(picture, times.now_ns)
+            self._guardian.picture(times.now_ns, healthy, times)
+        elif self._fault.broken(world.seconds, "camera_dies"):
+            return None
+        if self._fault.broken(world.seconds, "detector_killed"):
+            return None
+        if self._detect is None:
+            detections = world.truth()
+        else:
+            assert picture is not None
+            detections = self._detect(picture)
+        if not detections.valid:
+            return detections
+        obstacles = self._perception.obstacles(detections, times.now_ns, world.twist)
+        arrives = times.now_ns + round(LATENCY * 1e9)
+        self._pending.append(Perceived(times.now_ns, arrives, obstacles))
+        return detections
+
+    def _deliver(self) -> None:
+        """Hand the guardian what has arrived by now."""
+        times = self._times()
+        while self._pending and self._pending[0].arrives_ns <= times.now_ns:
+            item = self._pending.popleft()
+            self._guardian.observe(item.obstacles, item.stamp_ns, True, times)
+
+
+def _rounded(value: float) -> float | None:
+    """Millimetres and milliseconds are enough; JSON has no infinity."""
+    return round(value, 3) if math.isfinite(value) else None

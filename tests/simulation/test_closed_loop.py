@@ -1,0 +1,113 @@
+"""Short forms of the factory scenarios in lock-step, with the simulator's own boxes."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+mujoco = pytest.importorskip("mujoco", reason="needs MuJoCo: pip install waysight[factory]")
+
+from perception.errors import InputError  # noqa: E402
+from perception.safety.settings import SETTING_KEYS, guardian_settings  # noqa: E402
+from perception.simulation.closed_loop import TRUTH, run_scenario  # noqa: E402
+from perception.simulation.scenario import (  # noqa: E402
+    Variation,
+    load_scenario,
+    scenario_names,
+)
+from perception.simulation.world import World  # noqa: E402
+
+CONFIG = Path(__file__).resolve().parents[2] / "ros_nodes" / "config" / "factory.yaml"
+DRAWN = ("camera_freezes", "lights_out", "picture_noise")
+
+
+@pytest.fixture(scope="module")
+def settings():
+    parameters = yaml.safe_load(CONFIG.read_text())["nodes"]["guardian"]["parameters"]
+    wanted = {*SETTING_KEYS, *parameters["zones"]}
+    return guardian_settings({key: parameters[key] for key in parameters if key in wanted})
+
+
+@pytest.fixture(scope="module")
+def graphics():
+    """Skips where nothing can be drawn: no EGL, or a machine without its software renderer."""
+    world = World(Variation.of(load_scenario("person_from_rack"), 0))
+    try:
+        world.picture()
+    except Exception as error:
+        pytest.skip(f"needs EGL to draw pictures (Debian: libegl1): {error}")
+    finally:
+        world.close()
+
+
+@pytest.fixture(autouse=True)
+def software_rendering(monkeypatch):
+    monkeypatch.setenv("MUJOCO_GL", "egl")
+
+
+@pytest.mark.parametrize("name", [n for n in scenario_names() if n not in (*DRAWN, "empty_hall")])
+def test_scenario_holds(settings, name):
+    verdict = run_scenario(load_scenario(name), 1, settings)
+    assert verdict.passed, verdict.report()
+    assert verdict.report()["detector"] == TRUTH
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_scenario_with_drawn_pictures_holds(settings, graphics, name):
+    verdict = run_scenario(load_scenario(name), 1, settings)
+    assert verdict.passed, verdict.report()
+
+
+def test_the_same_seed_gives_the_same_run(settings):
+    scenario = load_scenario("person_from_rack")
+    first, again = (run_scenario(scenario, 5, settings).report() for _ in range(2))
+    assert first == again
+    assert first != run_scenario(scenario, 6, settings).report()
+
+
+def test_without_zones_the_verdict_fails(settings):
+    # The verdict must be able to say no.
+    bare = guardian_settings({"classes": list(settings.classes)})
+    verdict = run_scenario(load_scenario("person_from_rack"), 1, bare)
+    assert not verdict.passed
+    assert verdict.log.contact
+
+
+def test_truth_agrees_with_the_drawn_pixels(graphics):
+    world = World(Variation.of(load_scenario("pallet_in_lane"), 2))
+    _, drawn = world.labelled_picture()
+    found = world.truth()
+    world.close()
+    assert len(drawn) == len(found) == 1
+    assert abs(drawn.boxes - found.boxes).max() < 4
+
+
+def test_who_is_behind_a_rack_is_not_seen():
+    world = World(Variation.of(load_scenario("person_from_rack"), 1))
+    assert len(world.truth()) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("second: 5", "second is not a setting"),
+        ("seconds: -1", "seconds is -1"),
+        ("{seconds: 5, actors: [{kind: dog, start: [1, 2]}]}", r"actors\[0\].kind is 'dog'"),
+        ("{seconds: 5, actors: [{kind: person}]}", r"actors\[0\].start is None"),
+        ("{seconds: 5, actors: {}}", "actors is {}"),
+        ("{seconds: 5, cruise: [2, 1]}", "smaller number first"),
+        ("{seconds: 5, fault: {kind: flood, at: 1}}", "fault.kind is 'flood'"),
+        ("{seconds: 5, expect: {stops: often}}", "expect.stops is 'often'"),
+        ("{seconds: 5, fault: 3}", "fault is 3, expected a mapping"),
+    ],
+)
+def test_mistakes_in_a_scenario_are_named(tmp_path, text, message):
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=message):
+        load_scenario(str(path))
+
+
+def test_an_unknown_scenario_lists_the_known_ones():
+    with pytest.raises(InputError, match=r"expected one of camera_dies.*mean 'empty_hall'"):
+        load_scenario("empty_hal")
