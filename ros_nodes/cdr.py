@@ -42,6 +42,22 @@ class RawImage:
     data: memoryview
 
 
+@dataclass(frozen=True, slots=True)
+class RawDetection:
+    """One Detection2D: box centre and size in pixels, the best hypothesis, and the id.
+
+    class_id is None where the message has no hypothesis.
+    """
+
+    x: float
+    y: float
+    width: float
+    height: float
+    class_id: str | None
+    score: float
+    id: str
+
+
 class _Reader:
     """Reads aligned values; every reach past the end is an InputError."""
 
@@ -61,6 +77,15 @@ class _Reader:
             raise InputError("message ends before its last field") from None
         self._at += size
         return int(value)
+
+    def doubles(self, count: int) -> tuple[float, ...]:
+        self._at += -self._at % 8
+        try:
+            values = struct.unpack_from(f"{self._order}{count}d", self._body, self._at)
+        except struct.error:
+            raise InputError("message ends before its last field") from None
+        self._at += 8 * count
+        return values
 
     def octets(self) -> memoryview:
         length = self.number("I")
@@ -92,6 +117,24 @@ def read_compressed(message: bytes) -> RawImage:
     stamp = reader.number("i") * 1_000_000_000 + reader.number("I")
     frame_id, kind = reader.string(), reader.string()
     return RawImage(stamp, frame_id, 0, 0, kind, False, 0, reader.octets())
+
+
+def read_detections(message: bytes) -> tuple[int, str, list[RawDetection]]:
+    """(stamp in ns, frame_id, rows) of a serialised Detection2DArray; InputError when cut."""
+    reader = _Reader(message)
+    stamp = reader.number("i") * 1_000_000_000 + reader.number("I")
+    frame_id = reader.string()
+    rows = []
+    for _ in range(reader.number("I")):
+        reader.number("i"), reader.number("I"), reader.octets()  # the row's own header
+        class_id, score = None, 0.0
+        for _ in range(reader.number("I")):
+            name, (value, *_pose) = reader.string(), reader.doubles(1 + len(_NO_POSE) // 8)
+            if class_id is None or value > score:
+                class_id, score = name, value
+        x, y, _theta, width, height = reader.doubles(5)
+        rows.append(RawDetection(x, y, width, height, class_id, score, reader.string()))
+    return stamp, frame_id, rows
 
 
 def read_stamp(message: bytes) -> int:

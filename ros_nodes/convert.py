@@ -29,7 +29,8 @@ from vision_msgs.msg import (
 from perception.detections import UNTRACKED, Detections
 from perception.errors import InputError
 from perception.frame import Color, Frame
-from ros_nodes.cdr import read_compressed, read_image, write_image
+from ros_nodes.cdr import RawDetection, read_compressed, read_image, write_image
+from ros_nodes.cdr import read_detections as cdr_read_detections
 
 # Encodings whose rows are pixels side by side (sensor_msgs/image_encodings.hpp):
 # name -> (dtype, channels, colour order).
@@ -73,6 +74,9 @@ ENCODINGS = (
     *_YUV420,
     *(f"{name}{bits}" for name in _BAYER for bits in (8, 16)),
 )
+
+_NO_PIXELS = np.zeros((0, 0), np.uint8)
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 _JPEG_START, _JPEG_END = b"\xff\xd8", b"\xff\xd9"
 _PNG_START, _PNG_END = b"\x89PNG\r\n\x1a\n", b"IEND\xaeB`\x82"
@@ -302,21 +306,47 @@ def read_detections(message: Detection2DArray, index: NameIndex) -> Detections:
     Rows that are not finite or have no hypothesis are left out and counted in `invalid_rows`;
     when that leaves none of several, the result is invalid.
     """
-    boxes, scores, labels, tracks = [], [], [], []
+    rows = []
     for item in message.detections:
         best = max(item.results, key=lambda r: r.hypothesis.score, default=None)
-        if best is None:
-            continue
-        x, y = item.bbox.center.position.x, item.bbox.center.position.y
-        half_w, half_h = item.bbox.size_x / 2, item.bbox.size_y / 2
-        box = (x - half_w, y - half_h, x + half_w, y + half_h)
-        if not np.isfinite((*box, best.hypothesis.score)).all():
+        rows.append(
+            RawDetection(
+                item.bbox.center.position.x,
+                item.bbox.center.position.y,
+                item.bbox.size_x,
+                item.bbox.size_y,
+                None if best is None else best.hypothesis.class_id,
+                0.0 if best is None else best.hypothesis.score,
+                item.id,
+            )
+        )
+    return _from_rows(rows, index)
+
+
+def read_raw_detections(message: bytes, index: NameIndex) -> tuple[Frame, Detections]:
+    """As `message_frame` and `read_detections`, from the serialised message.
+
+    Raises InputError when the message is cut short.
+    """
+    stamp, frame_id, rows = cdr_read_detections(message)
+    return Frame(_NO_PIXELS, stamp, frame_id), _from_rows(rows, index)
+
+
+def _from_rows(rows: Sequence[RawDetection], index: NameIndex) -> Detections:
+    boxes, scores, labels, tracks = [], [], [], []
+    for row in rows:
+        half_w, half_h = row.width / 2, row.height / 2
+        box = (row.x - half_w, row.y - half_h, row.x + half_w, row.y + half_h)
+        # Neither NaN nor what becomes infinite as float32.
+        usable = all(abs(value) < _FLOAT32_MAX for value in (*box, row.score))
+        if row.class_id is None or not usable:
             continue
         boxes.append(box)
-        scores.append(best.hypothesis.score)
-        labels.append(index.number(best.hypothesis.class_id))
-        tracks.append(int(item.id) if item.id.isdecimal() else UNTRACKED)
-    bad = len(message.detections) - len(boxes)
+        scores.append(row.score)
+        labels.append(index.number(row.class_id))
+        # Ids are free text; one that is no number that fits is nobody's track number.
+        tracks.append(int(row.id) if row.id.isdecimal() and len(row.id) < 19 else UNTRACKED)
+    bad = len(rows) - len(boxes)
     if bad and not boxes:
         return Detections.failed("no usable row in the message", invalid_rows=bad)
     return Detections.create(boxes, scores, labels, tracks, invalid_rows=bad)
@@ -324,8 +354,7 @@ def read_detections(message: Detection2DArray, index: NameIndex) -> Detections:
 
 def message_frame(message: Detection2DArray) -> Frame:
     """A Frame without pixels that holds the message's header."""
-    blank = np.zeros((0, 0), np.uint8)
-    return Frame(blank, stamp_ns(message.header.stamp), message.header.frame_id)
+    return Frame(_NO_PIXELS, stamp_ns(message.header.stamp), message.header.frame_id)
 
 
 def label_info(names: Sequence[str], threshold: float, frame_id: str = "") -> LabelInfo:

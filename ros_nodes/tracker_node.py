@@ -16,8 +16,9 @@ import array
 import sys
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -31,6 +32,7 @@ from perception.errors import InputError
 from perception.frame import Frame
 from perception.tracking import Tracker, TrackerSettings, Tracks
 from ros_nodes import convert, qos, topics
+from ros_nodes.cdr import write_detections
 from ros_nodes.diagnostics import ERROR, WARN, Ages, Counters, RateMeter, Status
 from ros_nodes.lifecycle import WaysightNode, run
 from ros_nodes.parameters import NodeParameters, parameter
@@ -134,6 +136,7 @@ class TrackerNode(WaysightNode[TrackerParameters]):
             PointCloud2, topics.TRACK_VELOCITIES, qos.results()
         )
         self._tracks_topic = self.resolve_topic_name(topics.TRACKS)
+        self.handover.announce(self._tracks_topic)
 
     def cleanup(self) -> None:
         """Give the publishers back."""
@@ -143,36 +146,39 @@ class TrackerNode(WaysightNode[TrackerParameters]):
                 self.destroy_lifecycle_publisher(publisher)
 
     def activate(self) -> None:
-        """Subscribe, and listen for detections from this process."""
+        """Subscribe; results of a node in this process come by reference, without DDS."""
         self._heard = time.monotonic()
-        self._handed_over = False
-        profile = qos.results()
-        profile.reliability = ReliabilityPolicy[self.parameters.input_reliability.upper()]
         self._names = self.create_subscription(
             LabelInfo, topics.LABEL_INFO, self._on_labels, qos.latched()
         )
-        self._input = self.create_subscription(
+        topic = self.resolve_topic_name(topics.DETECTIONS)
+        if self.handover.offers(topic):
+            self._leave: Callable[[], object] = self.handover.subscribe(topic, self._on_handover)
+            return
+        profile = qos.results()
+        profile.reliability = ReliabilityPolicy[self.parameters.input_reliability.upper()]
+        subscription = self.create_subscription(
             Detection2DArray,
             topics.DETECTIONS,
             self._on_message,
             profile,
             event_callbacks=SubscriptionEventCallbacks(
-                incompatible_qos=self._on_incompatible, use_default_callbacks=False
+                incompatible_qos=self._on_incompatible,
+                message_lost=lambda info: self._counters.add(lost=info.total_count_change),
+                use_default_callbacks=False,
             ),
+            raw=True,
         )
-        self._leave = self.handover.subscribe(
-            self.resolve_topic_name(topics.DETECTIONS), self._on_handover
-        )
+        self._leave = partial(self.destroy_subscription, subscription)
 
     def deactivate(self) -> None:
         """Unsubscribe; what was seen before a pause is no part of what comes after."""
         leave = self.__dict__.pop("_leave", None)
         if leave is not None:
             leave()
-        for name in ("_input", "_names"):
-            subscription = self.__dict__.pop(name, None)
-            if subscription is not None:
-                self.destroy_subscription(subscription)
+        names = self.__dict__.pop("_names", None)
+        if names is not None:
+            self.destroy_subscription(names)
         with self._lock:
             self._trackers.clear()
 
@@ -210,20 +216,23 @@ class TrackerNode(WaysightNode[TrackerParameters]):
 
     # Callbacks -------------------------------------------------------------------------------
 
-    def _on_message(self, message: Detection2DArray) -> None:
-        if self._handed_over:
-            return  # the same result came by reference from this process
-        detections = convert.read_detections(message, self._index)
+    def _on_message(self, message: bytes) -> None:
         with self._lock:
-            self._take(convert.message_frame(message), detections, self._index.names)
+            try:
+                frame, detections = convert.read_raw_detections(message, self._index)
+            except InputError as error:
+                self._counters.add(received=1, invalid=1)
+                self.get_logger().error(f"{topics.DETECTIONS}: {error}", throttle_duration_sec=5.0)
+                return
+            self._take(frame, detections, self._index.names)
 
     def _on_handover(self, item: tuple[Frame, Detections]) -> None:
         frame, detections = item
         with self._lock:
             if detections.valid and not self._labels:
-                # Names come with the latched LabelInfo; until then the message is the way.
+                # Labels are numbers until the latched LabelInfo has come, a moment after start.
+                self._counters.add(received=1, dropped=1)
                 return
-            self._handed_over = True
             self._take(frame, detections, self._labels)
 
     def _on_labels(self, message: LabelInfo) -> None:
@@ -248,12 +257,13 @@ class TrackerNode(WaysightNode[TrackerParameters]):
             return
         tracks = tracker.update(detections, self._time_of(frame))
         self._last = tracks
-        self.handover.send(self._tracks_topic, (frame, tracks.voted()))
+        voted = tracks.voted()
+        self.handover.send(self._tracks_topic, (frame, voted))
         if not tracks.valid:
             self._counters.add(invalid=1)
             return
         if self._tracks.get_subscription_count():
-            self._tracks.publish(convert.detections_message(tracks.voted(), frame, names))
+            self._tracks.publish(write_detections(voted, frame, names))
         if self._velocities.get_subscription_count():
             self._velocities.publish(velocity_message(tracks.detections, frame))
         self._counters.add(processed=1)

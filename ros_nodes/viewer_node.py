@@ -2,18 +2,18 @@
 
 Nothing is received, decoded or drawn unless somebody looks: pictures and results are subscribed to
 while `image_annotated`, `markers` or the page has an audience. Pictures are taken as raw bytes and
-decoded at `max_rate` at most, because decoding 180 a second in Python would take a core.
+only those are decoded that are drawn, `max_rate` a second at most.
 """
 
 from __future__ import annotations
 
-import struct
 import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import cv2
@@ -25,7 +25,6 @@ from rclpy.clock import Clock
 from rclpy.clock_type import ClockType
 from rclpy.event_handler import QoSRequestedIncompatibleQoSInfo, SubscriptionEventCallbacks
 from rclpy.qos import qos_policy_name_from_kind
-from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 from vision_msgs.msg import Detection2DArray, LabelInfo
 from visualization_msgs.msg import MarkerArray
@@ -36,6 +35,7 @@ from perception.errors import InputError
 from perception.frame import Frame
 from perception.runtime.preprocess import as_three_channels
 from ros_nodes import convert, qos, topics
+from ros_nodes.cdr import read_stamp
 from ros_nodes.diagnostics import ERROR, STALE, WARN, Ages, RateMeter, Status
 from ros_nodes.lifecycle import WaysightNode, run
 from ros_nodes.parameters import NodeParameters, parameter
@@ -119,9 +119,7 @@ class ViewerNode(WaysightNode[ViewerParameters]):
         self._shown = _Shown()
         self._ages = Ages()
         self._drawn_rate = RateMeter()
-        self._inputs: dict[str, Any] = {}
-        self._leave: list[Callable[[], None]] = []
-        self._handed_over: set[str] = set()
+        self._inputs: dict[str, Callable[[], object]] = {}  # topic -> how to unsubscribe
         self._incompatible = ""
         self._states: dict[str, tuple[Any, float]] = {}
         self._board = web_state.Board()
@@ -244,7 +242,7 @@ class ViewerNode(WaysightNode[ViewerParameters]):
             self._annotated.get_subscription_count() + self._annotated_jpeg.get_subscription_count()
         )
         markers = self._markers.get_subscription_count() > 0
-        wanted: dict[str, Callable[[], Any]] = {}
+        wanted: dict[str, Callable[[], Callable[[], object]]] = {}
         if page or audience:
             wanted[topics.IMAGE] = self._subscribe_images
         if wanted or markers:
@@ -253,47 +251,26 @@ class ViewerNode(WaysightNode[ViewerParameters]):
             wanted[topics.CAMERA_INFO] = self._subscribe_info
         self._set_inputs(wanted)
 
-    def _set_inputs(self, wanted: Mapping[str, Callable[[], Any]]) -> None:
+    def _set_inputs(self, wanted: Mapping[str, Callable[[], Callable[[], object]]]) -> None:
         for topic in [topic for topic in self._inputs if topic not in wanted]:
-            self._unsubscribe(topic)
-        if not self._inputs and wanted:
-            self._pairing.clear()
-            self._incompatible = ""
+            self._inputs.pop(topic)()
+            if topic == topics.IMAGE:
+                # The next one to look must not be shown what the last one saw.
+                self._latest.clear()
+                self._shown.forget()
         for topic, subscribe in wanted.items():
             if topic not in self._inputs:
-                if topic == topics.IMAGE:
-                    self._pairing.clear()  # silence counts from now
+                self._pairing.clear()  # silence counts from now
+                self._incompatible = ""
                 self._inputs[topic] = subscribe()
-        for topic in self._handed_over & set(self._inputs):
-            # The same items come by reference from this process.
-            if self._inputs[topic] is not None:
-                self.destroy_subscription(self._inputs[topic])
-                self._inputs[topic] = None
-        if self._inputs and not self._leave:
-            for topic, receiver in (
-                (topics.IMAGE, self._on_frame),
-                (self.parameters.results, self._on_pair),
-            ):
-                name = self.resolve_topic_name(topic)
-                self._leave.append(self.handover.subscribe(name, receiver))
-        elif not self._inputs:
-            while self._leave:
-                self._leave.pop()()
 
-    def _unsubscribe(self, topic: str) -> None:
-        subscription = self._inputs.pop(topic)
-        if subscription is not None:
-            self.destroy_subscription(subscription)
-        self._handed_over.discard(topic)
-        if topic == topics.IMAGE:
-            # The next one to look must not be shown what the last one saw.
-            self._latest.clear()
-            self._shown.forget()
-
-    def _subscribe_images(self) -> Any:
+    def _subscribe_images(self) -> Callable[[], object]:
         p = self.parameters
         topic = topics.compressed(topics.IMAGE) if p.compressed else topics.IMAGE
-        return self.create_subscription(
+        name = self.resolve_topic_name(topic)
+        if self.handover.offers(name):
+            return self.handover.subscribe(name, self._on_frame)
+        subscription = self.create_subscription(
             CompressedImage if p.compressed else Image,
             topic,
             self._on_image,
@@ -301,24 +278,28 @@ class ViewerNode(WaysightNode[ViewerParameters]):
             raw=True,
             event_callbacks=self._events(topic),
         )
+        return partial(self.destroy_subscription, subscription)
 
-    def _subscribe_results(self) -> Any:
+    def _subscribe_results(self) -> Callable[[], object]:
         topic = self.parameters.results
-        profile = qos.results()
-        profile.reliability = qos.image_subscription("best_effort").reliability
-        return self.create_subscription(
+        name = self.resolve_topic_name(topic)
+        if self.handover.offers(name):
+            return self.handover.subscribe(name, self._on_pair)
+        subscription = self.create_subscription(
             Detection2DArray,
             topic,
             self._on_result,
-            profile,
+            qos.image_subscription("best_effort"),
             raw=True,
             event_callbacks=self._events(topic),
         )
+        return partial(self.destroy_subscription, subscription)
 
-    def _subscribe_info(self) -> Any:
-        return self.create_subscription(
+    def _subscribe_info(self) -> Callable[[], object]:
+        subscription = self.create_subscription(
             CameraInfo, topics.CAMERA_INFO, self._on_info, qos.image_subscription()
         )
+        return partial(self.destroy_subscription, subscription)
 
     def _events(self, topic: str) -> SubscriptionEventCallbacks:
         def incompatible(info: QoSRequestedIncompatibleQoSInfo) -> None:
@@ -337,24 +318,22 @@ class ViewerNode(WaysightNode[ViewerParameters]):
     # Receiving -------------------------------------------------------------------------------
 
     def _on_image(self, data: bytes) -> None:
-        stamp = peek_stamp(data)
-        if stamp is not None:
-            self._pairing.put_picture(stamp, data, len(data))
+        try:
+            self._pairing.put_picture(read_stamp(data), data, len(data))
+        except InputError as error:
+            self._shown.fault = str(error)
 
     def _on_result(self, data: bytes) -> None:
-        stamp = peek_stamp(data)
-        if stamp is not None:
-            self._pairing.put_result(stamp, data)
+        try:
+            self._pairing.put_result(read_stamp(data), data)
+        except InputError as error:
+            self._shown.invalid = str(error)
 
     def _on_frame(self, frame: Frame) -> None:
-        self._handed_over.add(topics.IMAGE)
         self._pairing.put_picture(frame.stamp_ns, frame, frame.image.nbytes)
 
     def _on_pair(self, item: tuple[Frame, Detections]) -> None:
-        frame, detections = item
-        self._handed_over.add(self.parameters.results)
-        self._pairing.put_picture(frame.stamp_ns, frame, frame.image.nbytes)
-        self._pairing.put_result(frame.stamp_ns, item)
+        self._pairing.put_result(item[0].stamp_ns, item)
 
     def _on_labels(self, message: LabelInfo) -> None:
         self._labels = tuple(entry.class_name for entry in message.class_map)
@@ -418,7 +397,7 @@ class ViewerNode(WaysightNode[ViewerParameters]):
 
     def _draw_newest(self) -> bool:
         """Draw the newest result that has not been shown; False when there is none."""
-        if self._inputs.get(topics.CAMERA_INFO) is not None:
+        if topics.CAMERA_INFO in self._inputs:
             self._publish_markers()
         if topics.IMAGE not in self._inputs:
             return False
@@ -426,9 +405,9 @@ class ViewerNode(WaysightNode[ViewerParameters]):
         if pair is None:
             return False
         self._shown.stamp_ns = pair.stamp_ns
-        detections, names = self._decode_result(pair.result)
         try:
             frame = self._decode_picture(pair.picture)
+            _, detections, names = self._decode_result(pair.result)
         except InputError as error:
             self._shown.fault = str(error)
             self._shown.broken += 1
@@ -468,24 +447,26 @@ class ViewerNode(WaysightNode[ViewerParameters]):
         draw_banner(canvas, trouble[1].upper())
         self._give_out(canvas, frame)
 
-    def _decode_picture(self, picture: Any) -> Frame:
+    def _decode_picture(self, picture: bytes | Frame) -> Frame:
         if isinstance(picture, Frame):
             return picture
         if self.parameters.compressed:
-            return convert.compressed_frame(deserialize_message(picture, CompressedImage))
-        return convert.image_frame(deserialize_message(picture, Image))
+            return convert.raw_compressed_frame(picture)
+        return convert.raw_image_frame(picture)
 
-    def _decode_result(self, result: Any) -> tuple[Detections, tuple[str, ...]]:
+    def _decode_result(
+        self, result: bytes | tuple[Frame, Detections]
+    ) -> tuple[Frame, Detections, tuple[str, ...]]:
         if isinstance(result, tuple):
-            return result[1], self._labels
-        message = deserialize_message(result, Detection2DArray)
+            return *result, self._labels
         index = self._index  # the executor's thread may replace it meanwhile
-        return convert.read_detections(message, index), tuple(index.names)
+        frame, detections = convert.read_raw_detections(result, index)
+        return frame, detections, tuple(index.names)
 
     def _give_out(self, canvas: Picture, frame: Frame) -> None:
         annotated = Frame(canvas, frame.stamp_ns, frame.frame_id, frame.sequence, "bgr")
         if self._annotated.get_subscription_count():
-            self._annotated.publish(convert.image_message(annotated))
+            self._annotated.publish(convert.raw_image_message(annotated))
         if self._annotated_jpeg.get_subscription_count():
             quality = self.parameters.jpeg_quality
             self._annotated_jpeg.publish(convert.compressed_message(annotated, quality))
@@ -509,15 +490,9 @@ class ViewerNode(WaysightNode[ViewerParameters]):
         if newest is None or newest[0] == self._shown.marked_ns or info is None:
             return
         self._shown.marked_ns = newest[0]
-        result = newest[1]
-        detections, names = self._decode_result(result)
-        frame = (
-            result[0]
-            if isinstance(result, tuple)
-            else convert.message_frame(deserialize_message(result, Detection2DArray))
-        )
-        distance = self.parameters.marker_distance
         try:
+            frame, detections, names = self._decode_result(newest[1])
+            distance = self.parameters.marker_distance
             self._markers.publish(box_markers(detections, names, frame, info, distance))
         except InputError as error:
             self._marker_fault = f"no markers: {error}"
@@ -578,18 +553,6 @@ class _Shown:
         now = time.monotonic()
         times = [moment for moment in list(self._times) if now - moment < 2.0]
         return len(times) / 2.0 if len(times) < 2 else (len(times) - 1) / (now - times[0])
-
-
-def peek_stamp(data: bytes) -> int | None:
-    """Stamp in ns of a serialized message that begins with a std_msgs/Header; None if cut short.
-
-    OMG CDR: four bytes of encapsulation, the second of which is odd for little endian, then the
-    fields in order (RTPS 2.5, section 10).
-    """
-    if len(data) < 12:
-        return None
-    sec, nanosec = struct.unpack_from("<iI" if data[1] & 1 else ">iI", data, 4)
-    return int(sec) * 10**9 + int(nanosec)
 
 
 def _bgr(frame: Frame) -> Picture:

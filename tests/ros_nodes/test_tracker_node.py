@@ -241,6 +241,7 @@ def test_velocities_hold_only_what_is_tracked() -> None:
 
 def test_detections_of_the_same_process_come_and_go_by_reference() -> None:
     peer, handover = Peer(), Handover()
+    handover.announce("/detections")
     node = TrackerNode(handover, context=peer.context)
     node.trigger_configure()
     node.trigger_activate()

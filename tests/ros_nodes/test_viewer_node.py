@@ -22,7 +22,6 @@ pytest.importorskip("vision_msgs", reason="needs vision_msgs: python -m ros_node
 
 from builtin_interfaces.msg import Time
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
-from rclpy.serialization import serialize_message
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 from vision_msgs.msg import Detection2DArray, LabelInfo
 from visualization_msgs.msg import Marker, MarkerArray
@@ -32,7 +31,6 @@ from perception.draw import class_color
 from perception.errors import InputError
 from perception.frame import Frame
 from ros_nodes import convert, qos
-from ros_nodes.viewer_node import peek_stamp
 from ros_nodes.web.markers import box_markers
 from tests.ros_nodes.peer import NodeProcess, Peer
 
@@ -309,14 +307,6 @@ def test_an_uncalibrated_camera_gives_no_markers_but_a_reason() -> None:
     frame = Frame(np.zeros((0, 0), np.uint8), 0, "optical")
     with pytest.raises(InputError, match="calibrated"):
         box_markers(Detections.empty(), NAMES, frame, CameraInfo(width=4, height=4), 1.0)
-
-
-@pytest.mark.parametrize("kind", [Image, CompressedImage, Detection2DArray])
-def test_stamps_are_read_without_decoding(kind: Any) -> None:
-    message = kind()
-    message.header.stamp = Time(sec=12, nanosec=345_678_901)
-    assert peek_stamp(bytes(serialize_message(message))) == 12_345_678_901
-    assert peek_stamp(b"\0\1") is None
 
 
 # In a browser ------------------------------------------------------------------------------------
