@@ -1,0 +1,117 @@
+"""Graph files: what is accepted, what is said about the rest, and what becomes of parameters."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from perception.errors import InputError
+from ros_nodes.graph import (
+    Graph,
+    adapt,
+    find_graph,
+    node_arguments,
+    parse_setting,
+    process_arguments,
+    read_graph,
+)
+
+ROAD = find_graph("road")
+
+
+def _read(tmp_path: Path, text: str) -> Graph:
+    path = tmp_path / "graph.yaml"
+    path.write_text(text)
+    return read_graph(path)
+
+
+def test_shipped_graphs_can_be_read() -> None:
+    for path in ROAD.parent.glob("*.yaml"):
+        assert read_graph(path).nodes
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("nodes: {camera: {module: camra}}", "there is no ros_nodes/camra_node.py"),
+        ("nodes: {camera: {parametres: {}}}", "unknown key 'parametres'"),
+        ("nodes: {camera: {enabled: 1}}", "enabled is 1, expected bool"),
+        ("nodes: {9lives: {module: camera}}", "node name '9lives'"),
+        ("nodes: {camera: 5}", "expected a mapping"),
+        ("nodes: {}", "has no nodes"),
+        ("robots: {}", "expected the single key 'nodes'"),
+        ("nodes: [", "graph.yaml:1: not valid YAML"),
+    ],
+)
+def test_fault_is_named_with_file_node_and_key(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        _read(tmp_path, text)
+
+
+def test_unknown_graph_lists_the_shipped_ones() -> None:
+    with pytest.raises(InputError, match="shipped graphs: .*road"):
+        find_graph("raod")
+
+
+def test_unknown_node_suggests_the_nearest() -> None:
+    with pytest.raises(InputError, match="did you mean 'detector'"):
+        read_graph(ROAD).change("detectr", {})
+
+
+def test_digits_with_leading_zeros_stay_text_on_the_way_to_the_node(tmp_path: Path) -> None:
+    # C58: YAML 1.1 reads 0042 as 34, and ROS takes digits for an integer.
+    text = "nodes: {camera: {parameters: {frame_id: 0042, rate: 30, source: 'a b.mp4'}}}"
+    arguments = node_arguments(_read(tmp_path, text).nodes[0], tmp_path)
+    written = yaml.safe_load(Path(arguments[-1]).read_text())
+    values = written["/**"]["ros__parameters"]
+    assert values == {"frame_id": "0042", "rate": 30, "source": "a b.mp4"}
+
+
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        ("detector.score_threshold=1", ("detector", "score_threshold", 1)),
+        ("detector.score_threshold=.5", ("detector", "score_threshold", 0.5)),
+        ("camera.frame_id=0042", ("camera", "frame_id", "0042")),
+        ("detector.model=/tmp/my models/m.onnx", ("detector", "model", "/tmp/my models/m.onnx")),
+        ("detector.classes=[car, bus]", ("detector", "classes", ["car", "bus"])),
+        ("camera.loop=true", ("camera", "loop", True)),
+    ],
+)
+def test_setting_is_split_and_typed(text: str, result: tuple[str, str, object]) -> None:
+    assert parse_setting(text) == result
+
+
+@pytest.mark.parametrize("text", ["detector", "detector=1", "detector.=1", ".x=1", ""])
+def test_setting_of_another_form_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match=r"expected NODE\.PARAMETER=VALUE"):
+        parse_setting(text)
+
+
+def test_several_cameras_get_namespaces_and_one_detector() -> None:
+    graph = adapt(read_graph(ROAD), source="a.mp4,b.mp4", cameras=["front", "rear"])
+    by_module = {
+        module: [n for n in graph.nodes if n.module == module]
+        for module in ("camera", "detector", "tracker", "viewer")
+    }
+    assert [n.namespace for n in by_module["camera"]] == ["front", "rear"]
+    assert [n.parameters["source"] for n in by_module["camera"]] == ["a.mp4", "b.mp4"]
+    assert [n.parameters["cameras"] for n in by_module["detector"]] == [["front", "rear"]]
+    assert [n.parameters["web_port"] for n in by_module["viewer"]] == [8600, 8601]
+    assert len({n.process for n in graph.nodes}) == len(graph.nodes)
+    with pytest.raises(InputError, match="2 cameras .* but 1 sources"):
+        adapt(read_graph(ROAD), source="a.mp4", cameras=["front", "rear"])
+
+
+def test_nodes_of_one_process_share_a_command_line(tmp_path: Path) -> None:
+    text = "nodes: {camera: {process: all}, detector: {process: all}, tracker: {}}"
+    processes = _read(tmp_path, text).processes()
+    assert list(processes) == ["all", "tracker"]
+    words = process_arguments(processes["all"], tmp_path)
+    assert words[:2] == ["-m", "ros_nodes.compose"]
+    assert words.count("--node") == words.count("--end") == 2
+
+
+def test_node_that_is_not_enabled_is_left_out_until_asked_for() -> None:
+    assert "recorder" not in read_graph(ROAD).processes()
+    assert "recorder" in adapt(read_graph(ROAD), record="x.mcap").processes()
