@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from perception.errors import InputError
+
 
 class Muon(torch.optim.Optimizer):
     """Momentum whose update is orthogonalised, for dense convolutions (Jordan et al. 2024).
@@ -52,11 +54,13 @@ def orthogonalise(matrix: Tensor, steps: int = 5) -> Tensor:
 
 
 def make_optimisers(model: nn.Module, kind: str, lr: float, weight_decay: float) -> list[torch.optim.Optimizer]:
-    """AdamW, with Muon for dense convolutions where `kind` is "muon".
+    """AdamW, with Muon for dense convolutions where `kind` is "muon"; or plain "sgd".
 
     Norms, biases, depthwise kernels and the final 1x1 layers stay with AdamW; norms and biases
     are not decayed.
     """
+    if kind not in ("adamw", "muon", "sgd"):
+        raise InputError(f"train.optimiser is {kind!r}, expected adamw, muon or sgd")
     dense, decayed, plain = [], [], []
     for name, module in model.named_modules():
         for parameter in module.parameters(recurse=False):
@@ -67,7 +71,10 @@ def make_optimisers(model: nn.Module, kind: str, lr: float, weight_decay: float)
             else:
                 decayed.append(parameter)
     groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": plain, "weight_decay": 0.0}]
-    optimisers: list[torch.optim.Optimizer] = [torch.optim.AdamW(groups, lr=lr, betas=(0.9, 0.99), foreach=True)]
+    optimisers: list[torch.optim.Optimizer] = [
+        torch.optim.SGD(groups, lr=lr, momentum=0.9, nesterov=True, foreach=True) if kind == "sgd"
+        else torch.optim.AdamW(groups, lr=lr, betas=(0.9, 0.99), foreach=True)
+    ]
     if dense:
         optimisers.append(Muon(dense, lr=lr, weight_decay=weight_decay))
     for optimiser in optimisers:

@@ -66,6 +66,7 @@ class TerminalReport(Report):
             self._writer.close()
         if self._last:
             self._console.print(score_table(self._last))
+            self._last = {}
 
 
 def score_table(scores: Mapping[str, float]) -> Table:

@@ -66,6 +66,7 @@ class TrainSettings:
     patience: evaluations without improvement after which the run stops; 0 never.
     bad_steps: steps in a row with a loss that is not finite after which the run stops.
     ema_decay, ema_tau: see `optimise.Average`.
+    optimiser: "adamw", "muon" (for dense convolutions, AdamW for the rest) or "sgd".
     device: "auto", "cpu" or "cuda". precision: "float32", "bfloat16" or "float16". compile,
         channels_last, tf32: used where the device has them.
     sync_norm: batch statistics of the global batch when several processes train; without it each

@@ -90,6 +90,7 @@ class Trainer:
         self.sparsity = Sparsity(self.network) if train.sparse else None
         self.step, self.elapsed, self.views, self.skipped, self.stale = 0, 0.0, 0, 0, 0
         self.best = -1.0
+        self.last_losses: dict[str, float] = {}
         self._mark = time.monotonic()
 
     # State ------------------------------------------------------------------------------------
@@ -206,6 +207,7 @@ class Trainer:
         self._mark = time.monotonic()
         for batch in loader.batches(self.step, train.steps, phase.width, phase.height, augment):
             parts = self._update(batch)
+            self.last_losses = parts or self.last_losses
             bad = 0 if parts else bad + 1
             self.skipped += not parts
             if bad >= train.bad_steps:
