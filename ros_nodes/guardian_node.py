@@ -163,13 +163,6 @@ class GuardianParameters(NodeParameters):
         minimum=0.5,
         maximum=255.0,
     )
-    frozen_after: float = parameter(
-        _PICTURE.frozen_after,
-        "Time for which a picture may stay the same, bit for bit",
-        minimum=0.02,
-        maximum=5.0,
-        unit="s",
-    )
 
 
 class GuardianNode(WaysightNode[GuardianParameters]):
@@ -386,21 +379,21 @@ class GuardianNode(WaysightNode[GuardianParameters]):
         times = self._times()
         message = self._read(raw, Image)
         if message is None:
-            self._guardian.picture(times.now_ns, False, times)
+            self._guardian.picture(times.now_ns, "unreadable", times)
             return
         stamp = stamp_ns(message.header.stamp)
         try:
             frame = image_frame(message)
         except InputError as error:
             self._broken(str(error))
-            self._guardian.picture(stamp, False, times)
+            self._guardian.picture(stamp, "unreadable", times)
             return
         wide = frame.image.dtype == np.uint16
         pixels = (frame.image >> 8 if wide else frame.image).astype(np.uint8, copy=False)
-        fault = self._pictures.fault(pixels, stamp)
+        fault = self._pictures.fault(pixels)
         if fault:
             self._broken(f"picture is {fault}")
-        self._guardian.picture(stamp, not fault, times)
+        self._guardian.picture(stamp, fault, times)
 
     def _on_odometry(self, raw: bytes) -> None:
         message = self._read(raw, Odometry)

@@ -10,6 +10,7 @@ import numpy as np
 from perception.errors import InputError
 from perception.safety.motion import STOPPED, Twist
 from perception.safety.obstacles import Capsules, Obstacles
+from perception.safety.picture import REPEATED
 from perception.safety.watchdog import (
     NANOSECONDS,
     ClockWatch,
@@ -147,9 +148,10 @@ class Guardian:
         if self.source.observe(stamp_ns, valid, times, self.settings.watchdog):
             self._obstacles = obstacles
 
-    def picture(self, stamp_ns: int, healthy: bool, times: Times) -> None:
-        """Take note of a picture; `PictureWatch` says whether it is healthy."""
-        self.camera.observe(stamp_ns, healthy, times, self.settings.watchdog)
+    def picture(self, stamp_ns: int, fault: str, times: Times) -> None:
+        """Take note of a picture and of what `PictureWatch` found wrong with it."""
+        if fault != REPEATED:
+            self.camera.observe(stamp_ns, not fault, times, self.settings.watchdog)
 
     def command(self, twist: Twist, stamp_ns: int, times: Times) -> None:
         """Take a commanded velocity; `stamp_ns` is 0 for a command without a stamp."""

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from perception.errors import InputError
-from perception.safety.watchdog import NANOSECONDS
 
 _LAPLACE = np.array([[1, -2, 1], [-2, 4, -2], [1, -2, 1]], dtype=np.float32)
 _WINDOW = (240, 320)
@@ -18,26 +17,22 @@ _WINDOW = (240, 320)
 
 @dataclass(frozen=True, slots=True)
 class PictureSettings:
-    """Grey levels of 0 to 255, seconds.
+    """Grey levels of 0 to 255.
 
     min_brightness: the brightest tenth of a usable picture reaches this level.
     min_contrast: standard deviation below which a picture is blank (covered lens, no exposure).
     max_noise: standard deviation of the noise, as Immerkaer estimates it.
-    frozen_after: the same picture, bit for bit, for longer than this is a frozen camera: a
-        sensor's own noise changes every real one.
     """
 
     min_brightness: float = 30.0
     min_contrast: float = 5.0
     max_noise: float = 20.0
-    frozen_after: float = 0.3
 
     def __post_init__(self) -> None:
         for field, low, high in (
             ("min_brightness", 0.0, 255.0),
             ("min_contrast", 0.0, 127.0),
             ("max_noise", 0.5, 255.0),
-            ("frozen_after", 0.02, 5.0),
         ):
             value = getattr(self, field)
             if not low <= value <= high:
@@ -54,18 +49,25 @@ def noise_level(grey: npt.NDArray[np.uint8]) -> float:
     return float(np.sqrt(np.pi / 2) / 6 * np.abs(response).mean())
 
 
+REPEATED = "repeated"
+"""Fault of a picture that is the one before, bit for bit.
+
+A sensor's own noise changes every real picture, so this is a frozen camera or a second copy of one
+picture. Neither is a new look: it must not make the last look younger.
+"""
+
+
 class PictureWatch:
     """Judges the pictures of one camera, in their order."""
 
     def __init__(self, settings: PictureSettings) -> None:
         self.settings = settings
         self._last = b""
-        self._changed_ns = 0
 
-    def fault(self, image: npt.NDArray[np.uint8], stamp_ns: int) -> str:
+    def fault(self, image: npt.NDArray[np.uint8]) -> str:
         """Why the picture is not usable, or an empty string.
 
-        image: uint8 (H, W) grey or (H, W, C). stamp_ns: when it was taken.
+        image: uint8 (H, W) grey or (H, W, C).
         """
         if image.ndim not in (2, 3) or image.dtype != np.uint8 or min(image.shape[:2]) < 3:
             return "unreadable"
@@ -75,9 +77,8 @@ class PictureWatch:
         top, left = max(height - _WINDOW[0], 0) // 2, max(width - _WINDOW[1], 0) // 2
         window = np.ascontiguousarray(grey[top : top + _WINDOW[0], left : left + _WINDOW[1]])
         content = window.tobytes()
-        if content != self._last or stamp_ns < self._changed_ns:
-            self._last = content
-            self._changed_ns = stamp_ns
+        repeated = content == self._last
+        self._last = content
         sample = grey[:: max(height // 64, 1), :: max(width // 64, 1)]
         if float(np.percentile(sample, 90)) < self.settings.min_brightness:
             return "dark"
@@ -85,6 +86,4 @@ class PictureWatch:
             return "blank"
         if noise_level(window) > self.settings.max_noise:
             return "noisy"
-        if (stamp_ns - self._changed_ns) / NANOSECONDS > self.settings.frozen_after:
-            return "frozen"
-        return ""
+        return REPEATED if repeated else ""

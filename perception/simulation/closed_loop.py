@@ -343,8 +343,7 @@ class _Loop:
             picture = self._fault.picture(world)
             if picture is None:
                 return None
-            healthy = not self._watch.fault(picture, times.now_ns)
-            self._guardian.picture(times.now_ns, healthy, times)
+            self._guardian.picture(times.now_ns, self._watch.fault(picture), times)
         elif self._fault.broken(world.seconds, "camera_dies"):
             return None
         if self._fault.broken(world.seconds, "detector_killed"):

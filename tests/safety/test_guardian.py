@@ -336,17 +336,20 @@ def test_the_robots_own_motion_since_the_picture_counts():
     assert rig.guardian.decide(rig.times).twist == STOPPED
 
 
-def test_a_watched_camera_must_be_healthy():
+@pytest.mark.parametrize(
+    ("fault", "reason"), [("dark", "camera invalid"), ("repeated", "camera stale")]
+)
+def test_a_watched_camera_must_be_healthy(fault, reason):
     rig = Rig(watch_camera=True)
     assert rig.run(STEP).reason == "camera never came"
     for _ in range(3):
         rig.run(STEP)
-        rig.guardian.picture(rig.times.now_ns, True, rig.times)
+        rig.guardian.picture(rig.times.now_ns, "", rig.times)
     assert rig.run(STEP).twist == DRIVE
     for _ in range(12):
         rig.run(STEP)
-        rig.guardian.picture(rig.times.now_ns, False, rig.times)
-    assert rig.run(STEP).reason == "camera invalid"
+        rig.guardian.picture(rig.times.now_ns, fault, rig.times)
+    assert rig.run(STEP).reason == reason
 
 
 def test_time_going_back_does_not_release_a_zone():

@@ -5,7 +5,6 @@ from perception.errors import InputError
 from perception.safety.picture import PictureSettings, PictureWatch, noise_level
 
 RNG = np.random.default_rng(3)
-MS = 1_000_000
 
 
 def scene(height=120, width=160, channels=3):
@@ -22,21 +21,21 @@ def watch():
 
 def test_a_living_picture_is_healthy():
     camera = watch()
-    assert [camera.fault(scene(), step * 33 * MS) for step in range(1, 40)] == [""] * 39
+    assert [camera.fault(scene()) for _ in range(40)] == [""] * 40
 
 
 def test_grey_and_large_pictures_are_judged_too():
-    assert watch().fault(scene()[:, :, 0], MS) == ""
-    assert watch().fault(scene(720, 1280), MS) == ""
-    assert watch().fault(scene(channels=1), MS) == ""
+    assert watch().fault(scene()[:, :, 0]) == ""
+    assert watch().fault(scene(720, 1280)) == ""
+    assert watch().fault(scene(channels=1)) == ""
 
 
 def test_darkness_is_not_a_clear_hall():
-    assert watch().fault((scene() * 0.08).astype(np.uint8), MS) == "dark"
+    assert watch().fault((scene() * 0.08).astype(np.uint8)) == "dark"
 
 
 def test_a_covered_lens_is_blank():
-    assert watch().fault(np.full((120, 160, 3), 128, np.uint8), MS) == "blank"
+    assert watch().fault(np.full((120, 160, 3), 128, np.uint8)) == "blank"
 
 
 def test_heavy_noise_is_noticed_and_its_level_is_right():
@@ -44,21 +43,13 @@ def test_heavy_noise_is_noticed_and_its_level_is_right():
     noisy = (flat + RNG.normal(0, 10, flat.shape)).astype(np.uint8)
     assert noise_level(noisy) == pytest.approx(10, rel=0.05)
     ruined = np.clip(scene() + RNG.normal(0, 60, (120, 160, 3)), 0, 255).astype(np.uint8)
-    assert watch().fault(ruined, MS) == "noisy"
+    assert watch().fault(ruined) == "noisy"
 
 
-def test_the_same_picture_again_and_again_is_frozen():
+def test_the_same_picture_again_is_no_new_look():
     camera, picture = watch(), scene()
-    faults = [camera.fault(picture, step * 100 * MS) for step in range(1, 8)]
-    assert faults == ["", "", "", "", "frozen", "frozen", "frozen"]
-    assert camera.fault(scene(), 900 * MS) == ""
-
-
-def test_time_going_back_is_a_new_picture():
-    camera, picture = watch(), scene()
-    camera.fault(picture, 9_000 * MS)
-    assert camera.fault(picture, 100 * MS) == ""
-    assert camera.fault(picture, 500 * MS) == "frozen"
+    assert [camera.fault(picture) for _ in range(3)] == ["", "repeated", "repeated"]
+    assert camera.fault(scene()) == ""
 
 
 @pytest.mark.parametrize(
@@ -71,9 +62,9 @@ def test_time_going_back_is_a_new_picture():
     ],
 )
 def test_what_is_no_picture_is_unreadable(image):
-    assert watch().fault(image, MS) == "unreadable"
+    assert watch().fault(image) == "unreadable"
 
 
 def test_settings_are_checked():
-    with pytest.raises(InputError, match="frozen_after"):
-        PictureSettings(frozen_after=0.0)
+    with pytest.raises(InputError, match="max_noise"):
+        PictureSettings(max_noise=0.0)

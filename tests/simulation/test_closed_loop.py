@@ -5,17 +5,19 @@ from pathlib import Path
 import pytest
 import yaml
 
-mujoco = pytest.importorskip("mujoco", reason="needs MuJoCo: pip install waysight[factory]")
+import perception.simulation  # noqa: F401 - chooses the graphics library before MuJoCo loads
 
-from perception.errors import InputError  # noqa: E402
-from perception.safety.settings import SETTING_KEYS, guardian_settings  # noqa: E402
-from perception.simulation.closed_loop import TRUTH, run_scenario  # noqa: E402
-from perception.simulation.scenario import (  # noqa: E402
+pytest.importorskip("mujoco", reason="needs MuJoCo: pip install waysight[factory]")
+
+from perception.errors import InputError
+from perception.safety.settings import SETTING_KEYS, guardian_settings
+from perception.simulation.closed_loop import TRUTH, run_scenario
+from perception.simulation.scenario import (
     Variation,
     load_scenario,
     scenario_names,
 )
-from perception.simulation.world import World  # noqa: E402
+from perception.simulation.world import World
 
 CONFIG = Path(__file__).resolve().parents[2] / "ros_nodes" / "config" / "factory.yaml"
 DRAWN = ("camera_freezes", "lights_out", "picture_noise")
@@ -38,11 +40,6 @@ def graphics():
         pytest.skip(f"needs EGL to draw pictures (Debian: libegl1): {error}")
     finally:
         world.close()
-
-
-@pytest.fixture(autouse=True)
-def software_rendering(monkeypatch):
-    monkeypatch.setenv("MUJOCO_GL", "egl")
 
 
 @pytest.mark.parametrize("name", [n for n in scenario_names() if n not in (*DRAWN, "empty_hall")])
