@@ -1,7 +1,7 @@
-"""Makes synthetic pictures: `python -m perception.datasets.synthetic scenes|clip --out DIR`.
+"""Makes synthetic pictures: `python -m perception.datasets.synthetic COMMAND --out DIR`.
 
-`scenes` writes single random road scenes for training, `clip` a drive with ground truth. Both go
-on where an earlier run of the same seed stopped.
+`scenes` writes single random road scenes for training, `factory` the same of factory halls, `clip`
+a drive with ground truth. All go on where an earlier run of the same seed stopped.
 """
 
 from __future__ import annotations
@@ -38,15 +38,17 @@ def parser() -> argparse.ArgumentParser:
     """The options of both commands."""
     top = argparse.ArgumentParser("python -m perception.datasets.synthetic", description=__doc__)
     commands = top.add_subparsers(dest="command", required=True)
-    scenes = commands.add_parser("scenes", help="random single pictures for training")
-    scenes.add_argument("--count", type=_positive, default=300, help="pictures (default 300)")
-    scenes.add_argument("--size", type=_size, default=(416, 256), help="default 416x256")
-    scenes.add_argument("--samples", type=_positive, default=3, help="rays a pixel (default 3)")
+    scenes = commands.add_parser("scenes", help="random road pictures for training")
+    factory = commands.add_parser("factory", help="random factory pictures for training")
+    for series in (scenes, factory):
+        series.add_argument("--count", type=_positive, default=300, help="default 300")
+        series.add_argument("--size", type=_size, default=(416, 256), help="default 416x256")
+        series.add_argument("--samples", type=_positive, default=3, help="rays a pixel (default 3)")
     clip = commands.add_parser("clip", help="the demo drive, a video with ground truth")
     clip.add_argument("--frames", type=_positive, default=150, help="default 150")
     clip.add_argument("--size", type=_size, default=(640, 360), help="default 640x360")
     clip.add_argument("--samples", type=_positive, default=3, help="rays a pixel (default 3)")
-    for command, seed in ((scenes, 1), (clip, 3)):
+    for command, seed in ((scenes, 1), (factory, 1), (clip, 3)):
         command.add_argument("--seed", type=int, default=seed, help=f"default {seed}")
         command.add_argument("--out", type=Path, required=True, help="folder to write into")
     return top
@@ -69,10 +71,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         require_blender()
         from perception.datasets.synthetic import produce  # needs bpy
 
+        out, seed, size, samples = options.out, options.seed, options.size, options.samples
         if options.command == "scenes":
-            produce.scenes(options.out, options.seed, options.count, options.size, options.samples)
+            produce.roads(out, seed, options.count, size, samples)
+        elif options.command == "factory":
+            produce.factories(out, seed, options.count, size, samples)
         else:
-            produce.clip(options.out, options.seed, options.frames, options.size, options.samples)
+            produce.clip(out, seed, options.frames, size, samples)
     except InputError as error:
         print(f"waysight: error: {error}", file=sys.stderr)
         return 2

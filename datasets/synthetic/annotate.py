@@ -74,7 +74,7 @@ def silhouette(actor: Actor, camera: Camera) -> npt.NDArray[np.bool_]:
 def annotate(
     index: npt.NDArray[np.int32], actors: Sequence[Actor], camera: Camera, rules: Rules
 ) -> list[Annotation]:
-    """The visible actors, nearest first. `index` (H,W) holds each pixel's `track_id`, 0 for none."""
+    """The visible actors, nearest first; `index` (H,W) has each pixel's `track_id`, 0 for none."""
     w, h = camera.width, camera.height
     found = []
     for actor in actors:

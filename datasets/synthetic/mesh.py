@@ -222,7 +222,7 @@ def transform(points: Array, matrix: Array) -> Array:
 def placement(
     x: float, y: float, heading: float = 0.0, z: float = 0.0, scale: float = 1.0
 ) -> Array:
-    """4x4 matrix: `heading` radians about +z (0 looks along +y, positive to the left), then moved."""
+    """4x4 matrix: turned by `heading` radians about +z (0: +y, positive: left), then moved."""
     c, s = np.cos(heading), np.sin(heading)
     matrix = np.eye(4)
     matrix[:3, :3] = np.array([[c, -s, 0], [s, c, 0], [0, 0, 1]]) * scale

@@ -180,7 +180,7 @@ def make_motorcycle(rng: np.random.Generator) -> Mesh:
     mesh.box((0, rear - 0.2, 0.58), (0.2, 0.02, 0.16), PLATE)
     mesh.ellipsoid((0, rear, radius * 1.8), (0.09, 0.24, 0.06), TRIM)
     if rng.random() < 0.93:
-        _ride(
+        add_rider(
             mesh,
             rng,
             seat=(0, rear + 0.48, 0.86),
@@ -190,7 +190,7 @@ def make_motorcycle(rng: np.random.Generator) -> Mesh:
             helmet=0.9,
         )
         if rng.random() < 0.15:
-            _ride(
+            add_rider(
                 mesh,
                 rng,
                 seat=(0, rear + 0.14, 0.9),
@@ -220,7 +220,8 @@ def make_bicycle(rng: np.random.Generator) -> Mesh:
     saddle: Point = (0.0, -0.24, 0.95)
     head: Point = (0.0, front - 0.16, 0.85)
     tubes = [(crank, saddle), (crank, head), ((0, -0.2, 0.78), head), ((0, rear, radius), crank),
-             ((0, rear, radius), (0, -0.2, 0.78)), ((0, front, radius), head), (head, (0, front - 0.2, 1.02))]  # fmt: skip
+             ((0, rear, radius), (0, -0.2, 0.78)), ((0, front, radius), head),
+             (head, (0, front - 0.2, 1.02))]  # fmt: skip
     for a, b in tubes:
         mesh.limb(a, b, 0.019, 0.019, paint, 6)
     for sx in (-1, 1):
@@ -232,7 +233,7 @@ def make_bicycle(rng: np.random.Generator) -> Mesh:
     if rng.random() < 0.35:
         mesh.box((0, front + 0.02, 0.92), (0.34, 0.26, 0.22), TRIM, 0.03)
     if rng.random() < 0.92:
-        _ride(
+        add_rider(
             mesh,
             rng,
             seat=(0, -0.24, 1.02),
@@ -245,7 +246,7 @@ def make_bicycle(rng: np.random.Generator) -> Mesh:
     return mesh.build()
 
 
-def _ride(
+def add_rider(
     mesh: MeshBuilder, rng: np.random.Generator, *, seat: Point, bar: Point, foot: Point,
     lean: float, helmet: float, pedal: float = 0.0,
 ) -> None:  # fmt: skip

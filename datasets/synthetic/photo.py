@@ -1,4 +1,4 @@
-"""From linear light to the 8-bit picture a camera would give: haze, exposure, sensor noise, blur."""
+"""From linear light to the 8-bit picture a camera would give: haze, exposure, noise, blur."""
 
 from __future__ import annotations
 

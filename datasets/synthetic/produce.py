@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -12,13 +13,14 @@ import numpy as np
 
 from perception.datasets.synthetic import drive
 from perception.datasets.synthetic.annotate import Annotation, Rules, Shot, annotate, coco
+from perception.datasets.synthetic.factory import sample_factory
 from perception.datasets.synthetic.photo import Sensor, develop
 from perception.datasets.synthetic.render import Quality, Renderer
 from perception.datasets.synthetic.sampling import sample_road
-from perception.datasets.synthetic.scene import Picture
+from perception.datasets.synthetic.scene import Picture, Scene
 from perception.errors import InputError
 from perception.files import atomic_path, write_json
-from perception.labels import ROAD
+from perception.labels import FACTORY, ROAD, LabelSet
 
 EVERY = 20
 """The json is written anew after this many pictures, so that a part of the series is usable."""
@@ -40,18 +42,34 @@ def _load_shot(path: Path) -> Shot:
     return Shot(annotations=each, **raw)
 
 
-def scenes(out: Path, seed: int, count: int, size: tuple[int, int], samples: int) -> None:
+Sampler = Callable[[int, int, tuple[int, int]], tuple[Scene, Sensor]]
+
+
+def roads(out: Path, seed: int, count: int, size: tuple[int, int], samples: int) -> None:
+    """Write `count` road scenes; see `_series`."""
+    _series(out, "road", sample_road, ROAD, seed, count, size, samples)
+
+
+def factories(out: Path, seed: int, count: int, size: tuple[int, int], samples: int) -> None:
+    """Write `count` factory scenes; see `_series`."""
+    _series(out, "factory", sample_factory, FACTORY, seed, count, size, samples)
+
+
+def _series(
+    out: Path, kind: str, sample: Sampler, names: LabelSet, seed: int, count: int,
+    size: tuple[int, int], samples: int,
+) -> None:  # fmt: skip
     """Write `out`/images/*.jpg, `out`/parts/*.json (one a picture) and `out`/train.json (COCO)."""
     renderer = Renderer(Quality(samples=samples))
-    info = {"description": "synthetic road scenes", "seed": seed, "license": "Apache-2.0"}
+    info = {"description": f"synthetic {kind} scenes", "seed": seed, "license": "Apache-2.0"}
     shots: list[Shot] = []
     for number in range(count):
-        name = f"road_{seed}_{number:05d}"
+        name = f"{kind}_{seed}_{number:05d}"
         picture, part = out / "images" / f"{name}.jpg", out / "parts" / f"{name}.json"
         if picture.exists() and part.exists():
             shots.append(_load_shot(part))
         else:
-            scene, sensor = sample_road(seed, number, size)
+            scene, sensor = sample(seed, number, size)
             renderer.load(scene)
             render = renderer.render(scene)
             rng = np.random.default_rng([seed, number, 1])
@@ -70,12 +88,12 @@ def scenes(out: Path, seed: int, count: int, size: tuple[int, int], samples: int
             _save_shot(part, shot)
             shots.append(shot)
         if len(shots) % EVERY == 0 or len(shots) == count:
-            write_json(out / "train.json", coco(shots, ROAD.names, info))
+            write_json(out / "train.json", coco(shots, names.names, info))
             print(f"{len(shots)} of {count} pictures", flush=True)
 
 
 CLIP_RULES = Rules(min_visible=0.25, min_side=10)
-"""What a person could be asked to find in the clip: a quarter in view and ten pixels wide and high."""
+"""What may be asked for in the clip: a quarter of it in view, ten pixels wide and high."""
 
 
 def clip(out: Path, seed: int, frames: int, size: tuple[int, int], samples: int) -> None:
@@ -124,7 +142,7 @@ def _clip_info(seed: int, course: drive.Drive, size: tuple[int, int]) -> dict[st
             "height_m": drive.CAMERA_HEIGHT, "pitch_deg": drive.CAMERA_PITCH,
             "ego_speed_mps": drive.EGO_SPEED,
         },
-        "bbox": "[left, top, width, height], pixels from the picture's corner, around visible pixels",
+        "bbox": "[left, top, width, height], pixels from the corner, around visible pixels",
         "distance": "metres from the camera to the object's nearest point, along the optical axis "
         "laid flat on the ground",
         "pitch": "degrees, up is positive; it sways by 0.12 degrees, the height by 0.012 m",

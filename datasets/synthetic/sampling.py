@@ -1,4 +1,4 @@
-"""Random road scenes: which road, what stands beside it, who drives on it, and from where it is seen.
+"""Random road scenes: which road, what stands beside it, who drives there, and who looks.
 
 Everything follows from one seed. No Blender here.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from perception.datasets.synthetic import people, scenery, vehicles
-from perception.datasets.synthetic.mesh import Mesh, Surface, placement
+from perception.datasets.synthetic.mesh import Array, Mesh, Surface, placement
 from perception.datasets.synthetic.photo import Sensor
 from perception.datasets.synthetic.scene import Actor, Camera, Item, Lamp, Scene, Weather
 
@@ -166,8 +166,12 @@ class Crowd:
         if any(not _apart(footprint, other, 0.25) for other in self._footprints):
             return False
         self._footprints.append(footprint)
-        self.actors.append(Actor(mesh, matrix, category, len(self.actors) + 1))
+        self.add(category, mesh, matrix)
         return True
+
+    def add(self, category: str, mesh: Mesh, matrix: Array) -> None:
+        """Add an actor that is carried by another or by scenery, without asking for room."""
+        self.actors.append(Actor(mesh, matrix, category, len(self.actors) + 1))
 
 
 def _apart(a: np.ndarray, b: np.ndarray, margin: float) -> bool:
@@ -248,7 +252,13 @@ def add_traffic(
 
 
 def add_surroundings(
-    rng: np.random.Generator, place: Place, y0: float, y1: float, *, night: bool = False, signals: bool = True
+    rng: np.random.Generator,
+    place: Place,
+    y0: float,
+    y1: float,
+    *,
+    night: bool = False,
+    signals: bool = True,
 ) -> tuple[list[Item], list[Lamp]]:
     """Road, land, buildings, trees and street furniture from y0 to y1."""
     identity = np.eye(4)
@@ -294,7 +304,8 @@ def add_surroundings(
             for y in np.arange(y0, y1, spacing):
                 if rng.random() < 0.75:
                     items.append(Item(trees[int(rng.integers(3))], placement(
-                        sx * (edge + off + float(rng.normal(0, 0.3))), float(y) + float(rng.normal(0, 1)),
+                        sx * (edge + off + float(rng.normal(0, 0.3))),
+                        float(y) + float(rng.normal(0, 1)),
                         float(rng.uniform(0, 6)), 0.0, float(rng.uniform(0.7, 1.15)))))  # fmt: skip
             for _ in range(12):
                 items.append(Item(trees[int(rng.integers(3))], placement(

@@ -1,4 +1,4 @@
-"""What stands and lies beside the traffic: road, markings, pavements, buildings, trees, furniture."""
+"""What is not traffic: road, markings, pavements, buildings, trees, street furniture."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def make_patches(rng: np.random.Generator, half: float, y0: float, y1: float) ->
 
 
 def make_building(rng: np.random.Generator, width: float, depth: float) -> Mesh:
-    """A house, block or hall; its front faces -x... the road at x = 0, with y along the road.
+    """A house, block or hall; y runs along the road, the front faces +x.
 
     The front wall stands on x = 0 and the building reaches to x = -depth.
     """
@@ -120,7 +120,8 @@ def make_building(rng: np.random.Generator, width: float, depth: float) -> Mesh:
     kind = "brick" if rng.random() < 0.4 else "plaster"
     base = {
         "brick": [(0.3, 0.1, 0.06), (0.4, 0.2, 0.12), (0.2, 0.09, 0.06), (0.42, 0.33, 0.24)],
-        "plaster": [(0.6, 0.55, 0.45), (0.65, 0.63, 0.6), (0.5, 0.4, 0.25), (0.35, 0.38, 0.4), (0.55, 0.3, 0.2)],
+        "plaster": [(0.6, 0.55, 0.45), (0.65, 0.63, 0.6), (0.5, 0.4, 0.25), (0.35, 0.38, 0.4),
+                    (0.55, 0.3, 0.2)],
     }[kind]  # fmt: skip
     r, g, b = (
         float(c) for c in np.array(base[int(rng.integers(len(base)))]) * rng.uniform(0.8, 1.2, 3)
@@ -164,7 +165,8 @@ def make_building(rng: np.random.Generator, width: float, depth: float) -> Mesh:
         points = [
             (over, -width / 2 - over, height), (over, width / 2 + over, height),
             (-depth - over, width / 2 + over, height), (-depth - over, -width / 2 - over, height),
-            (-depth / 2, -width / 2 - over, height + rise), (-depth / 2, width / 2 + over, height + rise),
+            (-depth / 2, -width / 2 - over, height + rise),
+            (-depth / 2, width / 2 + over, height + rise),
         ]  # fmt: skip
         mesh.add(points, [(0, 1, 5, 4), (2, 3, 4, 5)], roof)
         mesh.add(points, [(0, 4, 3), (1, 2, 5)], wall)
@@ -315,7 +317,7 @@ def make_guard_rail(length: float) -> Mesh:
 
 
 def make_clutter(rng: np.random.Generator) -> Mesh:
-    """Something on the pavement that is none of the classes: bin, bollard, cabinet, bench, post box."""
+    """Something that is none of the classes: bin, bollard, cabinet, bench or cone."""
     mesh, kind = MeshBuilder(), int(rng.integers(5))
     r, g, b = (round(float(c), 2) for c in rng.uniform(0.02, 0.4, 3))
     color = Surface("plastic", (r, g, b))

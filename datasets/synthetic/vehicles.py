@@ -92,7 +92,8 @@ PANEL_VAN = Body(
 )  # fmt: skip
 BUS = Body(
     11.8, 2.55, 3.1, 6.0, 0.48, 0.3, 1.15, 1.1, 0.04, 0.3, 0.22, 0.04, 1.3, 0.93, 0.55,
-    front_overhang=2.6, rounding=0.04, pillars=(0.14, 0.28, 0.42, 0.56, 0.7, 0.84), seams=(0.02, 0.11),
+    front_overhang=2.6, rounding=0.04, pillars=(0.14, 0.28, 0.42, 0.56, 0.7, 0.84),
+    seams=(0.02, 0.11),
 )  # fmt: skip
 TRUCK_CAB = Body(
     2.1, 2.45, 2.75, 10.0, 0.48, 0.55, 1.55, 1.5, 0.04, 0.32, 0.1, 0.03, 1.6, 0.92, 0.45,
@@ -419,7 +420,7 @@ def make_bus(rng: np.random.Generator) -> Mesh:
 
 
 def make_truck(rng: np.random.Generator) -> Mesh:
-    """A pickup, a rigid truck or a tractor with its trailer: box, curtain, tank, tipper, flat bed."""
+    """A pickup, a rigid truck, or a tractor and trailer: box, curtain, tank, tipper, flat bed."""
     if rng.random() < 0.15:
         return car_of(PICKUP, rng)
     articulated = rng.random() < 0.4
@@ -546,7 +547,8 @@ def _load(
     elif kind == "tank":
         r = width / 2 - 0.12
         profile = [(-length / 2, r * 0.5), (-length / 2 + 0.2, r * 0.92), (-length / 2 + 0.5, r),
-                   (length / 2 - 0.5, r), (length / 2 - 0.2, r * 0.92), (length / 2, r * 0.5)]  # fmt: skip
+                   (length / 2 - 0.5, r), (length / 2 - 0.2, r * 0.92),
+                   (length / 2, r * 0.5)]  # fmt: skip
         mesh.lathe(
             (0, y, floor + r), profile, steel if rng.random() < 0.6 else white, axis=1, segments=24
         )
