@@ -7,6 +7,7 @@ reports a fault and goes on, a score must refuse, because a file that lost rows 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from perception.errors import InputError
@@ -59,6 +61,9 @@ class CocoTruth:
 def read_json(path: str | Path) -> Any:
     """Any JSON value; raises InputError naming the line of text that is not JSON."""
     text = read_text(path)
+    # Several times faster, and strict; what it refuses the standard decoder reads or explains.
+    with contextlib.suppress(msgspec.DecodeError, RecursionError):
+        return msgspec.json.decode(text)
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
@@ -297,8 +302,10 @@ def _fraction(annotations: Sequence[Row], name: str) -> Floats:
     """A number of each annotation, on itself or under its `attributes`; NaN where it has none."""
     values = np.full(len(annotations), np.nan)
     for number, row in enumerate(annotations):
-        nested = row.get("attributes")
-        value = row.get(name, nested.get(name) if isinstance(nested, dict) else None)
-        if isinstance(value, (int, float)) and _is_number(value):
+        value = row.get(name)
+        if value is None and "attributes" in row:
+            nested = row["attributes"]
+            value = nested.get(name) if isinstance(nested, dict) else None
+        if value is not None and _is_number(value):
             values[number] = float(value)
     return values
