@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-_ROWS = 1024
+_ROWS = 256
+_BITS = np.asarray([bin(i).count("1") for i in range(256)], np.uint8)
 
 
 def groups_of_similar(hashes: npt.NDArray[np.uint64], distance: int) -> list[list[int]]:
@@ -39,12 +40,19 @@ def _link(
     values = hashes[bucket]
     for begin in range(0, len(bucket), _ROWS):
         rows = values[begin : begin + _ROWS]
-        near = np.bitwise_count(rows[:, None] ^ values[None, begin:]) <= distance
+        near = _count_bits(rows[:, None] ^ values[None, begin:]) <= distance
         for a, b in zip(*np.nonzero(np.triu(near, 1)), strict=True):
             one = _root(parent, int(bucket[begin + a]))
             other = _root(parent, int(bucket[begin + b]))
             if one != other:
                 parent[max(one, other)] = min(one, other)
+
+
+def _count_bits(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+    """Bits set in each value (numpy.bitwise_count is not in NumPy 1)."""
+    octets = np.ascontiguousarray(values).view(np.uint8).reshape(*values.shape, 8)
+    counts: npt.NDArray[np.int64] = _BITS[octets].sum(axis=-1, dtype=np.int64)
+    return counts
 
 
 def _root(parent: npt.NDArray[np.int64], i: int) -> int:

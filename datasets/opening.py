@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from perception.datasets.archive import cache_folder, unpacked
 from perception.datasets.dataset import META_KEY, Dataset, MemoryStore, ParquetStore, Store
 from perception.datasets.plan import ALIASES, FORMATS, Plan, format_module, format_name
 from perception.datasets.report import Finding
@@ -82,14 +83,13 @@ def _existing(text: str) -> Path:
     path = Path(text).expanduser()
     if not path.exists():
         raise InputError(f"{path}: no such file or folder")
-    return path
+    return unpacked(path) if path.is_file() and path.suffix.lower() == ".zip" else path
 
 
 def index_path(plan: Plan, path: Path) -> Path:
-    """The index file of a data set in the user's cache folder (XDG base directories)."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    """The index file of a data set in the user's cache folder."""
     key = hashlib.sha256(f"{plan.format}:{os.path.realpath(path)}".encode()).hexdigest()[:24]
-    return Path(base) / "waysight" / "datasets" / f"{key}.parquet"
+    return cache_folder() / f"{key}.parquet"
 
 
 def fingerprint(plan: Plan) -> str:

@@ -1,0 +1,129 @@
+"""Every format into every format that can hold it, and back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from perception.datasets import Dataset, open_dataset
+from perception.datasets.convert import convert
+from perception.datasets.plan import FORMATS, format_module
+from perception.datasets.source import FEATURES
+from perception.errors import InputError
+from tests.datasets.made import FIXTURES, coco
+
+SOURCES = {
+    "coco": "coco", "kitti": "kitti", "voc": "voc", "bdd100k": "bdd100k", "mot": "mot",
+    "ua_detrac": "mot/detrac.xml", "nuscenes": "nuscenes", "yolo": "yolo_polygons",
+}
+needs_fixtures = pytest.mark.skipif(not FIXTURES.is_dir(), reason="../shared/fixtures is not there")
+
+
+def rows(dataset: Dataset) -> list[list[tuple[str, list[float]]]]:
+    """Class name and box of everything, picture by picture in an order that no format changes."""
+    pictures = [
+        sorted((dataset.names[int(label)], [float(v) for v in box])
+               for label, box in zip(sample.truth.labels, sample.truth.boxes, strict=True))
+        for sample in dataset
+    ]
+    return sorted(pictures)
+
+
+def assert_same(one: Dataset, other: Dataset, renamed: bool) -> None:
+    first, second = rows(one), rows(other)
+    assert [len(p) for p in first] == [len(p) for p in second]
+    for picture, again in zip(first, second, strict=True):
+        names = [name.replace(" ", "_") if renamed else name for name, _ in picture]
+        assert names == [name for name, _ in again]
+        if picture:
+            np.testing.assert_allclose([b for _, b in picture], [b for _, b in again], atol=2e-3)
+
+
+@needs_fixtures
+@pytest.mark.parametrize("target", FORMATS)
+@pytest.mark.parametrize("source", SOURCES)
+def test_fixtures_survive_conversion_and_back(tmp_path: Path, source: str, target: str) -> None:
+    dataset = open_dataset(f"{source}:{FIXTURES / SOURCES[source]}")
+    done = convert(dataset, f"{target}:{tmp_path / 'there'}")
+    lost = done.report.by_code()
+    if "lost-box" in lost:
+        assert target == "yolo" and not any(sample.width for sample in dataset)
+        return
+    there = open_dataset(str(tmp_path / "there"))
+    assert there.format == target
+    renamed = "renamed-class" in lost
+    assert len(there) == len(dataset) == done.pictures
+    assert_same(dataset, there, renamed)
+    holds = format_module(target).HOLDS
+    for name, (_, count) in FEATURES.items():
+        before, after = sum(map(count, dataset)), sum(map(count, there))
+        if before and name not in holds:
+            assert f"lost-{name}" in lost or name == "size"
+        if before and name in holds and f"lost-{name}" not in lost and name != "size":
+            # Formats add ids and times of their own, but lose nothing without saying so.
+            assert after >= before, name
+    if not any(s.width for s in dataset):
+        return
+    back = convert(there, f"{source}:{tmp_path / 'back'}")
+    assert "lost-box" not in back.report.by_code()
+    assert_same(there, open_dataset(f"{source}:{tmp_path / 'back'}"), renamed=True)
+
+
+def test_two_conversions_write_the_same_bytes(tmp_path: Path) -> None:
+    dataset = open_dataset(f"coco:{coco(tmp_path / 'a', [[(1, 1, 2, 3.3, 4)], [(2, 5, 6, 7, 8)]])}")
+    for target in FORMATS:
+        contents = []
+        for run in ("one", "two"):
+            out = tmp_path / run / target
+            convert(dataset, f"{target}:{out}")
+            contents.append({p.relative_to(out).as_posix(): p.read_bytes()
+                             for p in out.rglob("*") if p.is_file()})
+        assert contents[0] == contents[1], target
+
+
+def test_coco_there_and_back_keeps_everything(tmp_path: Path) -> None:
+    folder = coco(tmp_path / "a", [[(2, 1.5, 2, 30.25, 10)], []], sequence="s", camera="front",
+                  stamp_ns=12, attributes={"weather": "rain"}, ignore_regions=[[1, 2, 3, 4]])
+    file = folder / "annotations/instances_train.json"
+    data = json.loads(file.read_text())
+    data["annotations"][0].update(
+        track_id=7, score=0.5, occlusion=0.25, truncation=0.5, distance=12.5, points=3,
+        velocity=[1, 2, 3], box_3d=[1, 2, 3, 4, 5, 6, 7], iscrowd=1, attributes={"colour": "red"})
+    file.write_text(json.dumps(data))
+    dataset = open_dataset(f"coco:{folder}")
+    done = convert(dataset, f"coco:{tmp_path / 'b'}")
+    assert set(done.report.by_code()) == {"extension"}
+    one, other = dataset[0], open_dataset(f"coco:{tmp_path / 'b'}")[0]
+    for name in ("width", "height", "id", "sequence", "camera", "stamp_ns", "attributes", "box_ids",
+                 "box_attributes"):
+        assert getattr(one, name) == getattr(other, name), name
+    for name in ("ignore", "scored", "crowd", "occlusion", "truncation", "distance", "points",
+                 "velocity", "boxes_3d"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+    for name in ("boxes", "scores", "labels", "track_ids"):
+        np.testing.assert_array_equal(getattr(one.truth, name), getattr(other.truth, name))
+
+
+def test_a_source_that_is_cut_off_is_not_converted_unasked(tmp_path: Path) -> None:
+    folder = coco(tmp_path / "a", [[(1, 1, 2, 3, 4)]] * 3)
+    file = folder / "annotations/instances_train.json"
+    file.write_bytes(file.read_bytes()[:-250])
+    dataset = open_dataset(f"coco:{folder}")
+    with pytest.raises(InputError, match="cut off"):
+        convert(dataset, f"yolo:{tmp_path / 'b'}")
+    assert not (tmp_path / "b").exists()
+    assert convert(dataset, f"yolo:{tmp_path / 'b'}", partial=True).pictures == 3
+
+
+def test_a_failed_conversion_leaves_nothing_behind(tmp_path: Path) -> None:
+    dataset = open_dataset(f"coco:{coco(tmp_path / 'a', [[]])}")
+
+    def fail(sample: object) -> None:
+        raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"):
+        convert(dataset, f"coco:{tmp_path / 'b'}", change=fail)
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
