@@ -35,7 +35,8 @@ class SetSettings:
     unlabelled_below_area: share of the picture below which objects may be unlabelled; -1 takes
         the figure from the file's `info`.
     skip_empty: leave out pictures without a box (sets where that means "nobody labelled it").
-    filled: json of a teacher's detections that fill missing labels (`perception.train.teacher`).
+    filled: json {"pictures": {image id: [[x1, y1, x2, y2, score, name index], ...]}} of a teacher that
+        fills missing labels (`perception.train.teacher`).
     fill_above: {channel: score} from which a teacher's detection becomes a label. Weaker ones are
         ignored.
     """
@@ -103,7 +104,7 @@ def read_set(settings: SetSettings, model: ModelSettings, root: Path) -> list[Pi
         below = float(data.get("info", {}).get("unlabelled_below_area", 0.0))
     pictures = [
         _picture(path.parent / image["file_name"], image, rows[key], settings, model, below,
-                 filled.get(image["file_name"], []))
+                 filled.get(str(key), []))
         for key, image in images.items()
         if rows[key] or not settings.skip_empty
     ]

@@ -1,0 +1,151 @@
+"""Labelled sets: errors before the first step, partial labels, ignore regions, filled labels."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="torch is in the train extra")
+
+from perception.cli import main
+from perception.errors import InputError
+from perception.models.settings import ModelSettings
+from perception.train.augment import AugmentSettings, place
+from perception.train.sets import KIND_UNKNOWN, Picture, SetSettings, read_set
+
+MODEL = ModelSettings(("car", "truck", "person"), ("car", "truck"))
+
+
+def write_set(tmp_path: Path, annotations: list[dict[str, Any]], size: int = 640, info: dict[str, Any] | None = None) -> None:
+    cv2.imwrite(str(tmp_path / "a.png"), np.zeros((size, size, 3), np.uint8))
+    names = ("car", "truck", "person", "vehicle", "tram")
+    (tmp_path / "set.json").write_text(json.dumps({
+        "info": info or {}, "images": [{"id": 5, "file_name": "a.png", "width": size, "height": size}],
+        "categories": [{"id": i, "name": name} for i, name in enumerate(names)],
+        "annotations": annotations,
+    }))
+
+
+def row(number: int, bbox: list[float], category: int = 0, **more: Any) -> dict[str, Any]:
+    return {"id": number, "image_id": 5, "category_id": category, "bbox": bbox, "iscrowd": 0, **more}
+
+
+def read(tmp_path: Path, **settings: Any) -> Picture:
+    settings = {"classes": {"tram": "ignore"}, **settings}
+    return read_set(SetSettings("set.json", **settings), MODEL, tmp_path)[0]
+
+
+def test_boxes_without_area_or_with_swapped_corners_are_named(tmp_path: Path) -> None:
+    # C11: xyxy [290,220,296,220], [50,40,50,60], [500,533,231,255], [10,10,30,30]
+    write_set(tmp_path, [
+        row(1, [290, 220, 6, 0]), row(2, [50, 40, 0, 20]), row(3, [500, 533, -269, -278]), row(4, [10, 10, 20, 20]),
+    ])
+    with pytest.raises(InputError) as error:
+        read(tmp_path)
+    text = str(error.value)
+    assert "set.json" in text
+    assert all(f"annotation id {number}:" in text for number in (1, 2, 3))
+    assert "annotation id 4" not in text
+
+
+def test_bad_labels_end_the_command_before_the_first_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # C12 for COCO json
+    write_set(tmp_path, [row(1, [10, 10, 20, 20]), row(2, [10, 10, 20, 20], 7), row(3, [10, 10, 20, 20], -1)])
+    file = tmp_path / "run.yaml"
+    file.write_text(
+        "model: {names: [car, truck, person], group: [car, truck]}\n"
+        "data: {train: [{annotations: set.json, classes: {tram: ignore}}], cache: " + str(tmp_path / "cache") + "}\n"
+    )
+    assert main(["train", str(file), "--out", str(tmp_path / "run")]) == 2
+    text = " ".join(capsys.readouterr().err.split())
+    assert "annotation id 2: class id 7 is outside 0..4" in text
+    assert "annotation id 3: class id -1 is outside 0..4" in text
+    assert "annotation id 1" not in text
+    assert not (tmp_path / "run" / "last.pt").exists()
+
+
+def test_a_label_of_a_missing_picture_is_named(tmp_path: Path) -> None:
+    write_set(tmp_path, [row(1, [10, 10, 20, 20])])
+    (tmp_path / "a.png").unlink()
+    with pytest.raises(InputError, match=r"set\.json: image id 5: no such picture .*a\.png"):
+        read(tmp_path)
+    write_set(tmp_path, [row(1, [10, 10, 20, 20]), {**row(2, [1, 1, 9, 9]), "image_id": 9}])
+    with pytest.raises(InputError, match="annotation id 2: image id 9 is not in the file"):
+        read(tmp_path)
+
+
+def test_a_class_without_target_is_named(tmp_path: Path) -> None:
+    write_set(tmp_path, [row(1, [10, 10, 20, 20])])
+    with pytest.raises(InputError, match="class 'tram' has no target"):
+        read(tmp_path, classes={})
+
+
+def test_a_broken_json_file_is_named_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "set.json").write_text('{"images": [],\n "annotations": [}')
+    with pytest.raises(InputError, match=r"set\.json:2: not JSON"):
+        read(tmp_path)
+
+
+def test_what_a_set_did_not_annotate_is_ignored_everywhere(tmp_path: Path) -> None:
+    write_set(tmp_path, [row(1, [10, 10, 20, 20])])
+    regions = read(tmp_path, annotated=("vehicle",)).regions
+    assert regions.tolist() == [[0, 0, 640, 640, 1, np.inf]]
+
+
+def test_small_objects_may_be_unlabelled(tmp_path: Path) -> None:
+    write_set(tmp_path, [row(1, [10, 10, 20, 20])], info={"unlabelled_below_area": 0.01})
+    regions = read(tmp_path, annotated=("vehicle", "person")).regions
+    assert regions[:, 4].tolist() == [0, 1]
+    assert regions[:, 5] == pytest.approx([4096, 4096])
+
+
+def test_crowds_and_ignored_classes_become_regions(tmp_path: Path) -> None:
+    write_set(tmp_path, [row(1, [10, 10, 20, 20]), row(2, [50, 50, 20, 20], iscrowd=1), row(3, [90, 90, 20, 20], 4)])
+    picture = read(tmp_path, annotated=("vehicle", "person"))
+    assert len(picture.boxes) == 1
+    assert sorted(map(tuple, picture.regions[:, [0, 4]].tolist())) == [(50, 0), (50, 1), (90, 0), (90, 1)]
+
+
+def test_a_label_of_the_group_keeps_its_kind_open(tmp_path: Path) -> None:
+    write_set(tmp_path, [row(1, [10, 10, 20, 20], 3)])
+    assert read(tmp_path).labels.tolist() == [KIND_UNKNOWN]
+
+
+def test_duplicate_boxes_are_taught_once(tmp_path: Path) -> None:
+    write_set(tmp_path, [row(1, [10, 10, 20, 20]), row(2, [10, 10, 20, 20]), row(3, [10, 10, 20, 20], 1)])
+    assert read(tmp_path).labels.tolist() == [0, 1]
+
+
+def test_a_teacher_fills_missing_labels_and_names_kinds(tmp_path: Path) -> None:
+    write_set(tmp_path, [row(1, [100, 100, 50, 50], 3)])
+    (tmp_path / "filled.json").write_text(json.dumps({"pictures": {"5": [
+        [101, 100, 150, 150, 0.8, 1],  # on the label of unknown kind: a truck
+        [300, 300, 360, 360, 0.7, 0],  # strong, unlabelled: becomes a car
+        [400, 400, 460, 460, 0.3, 0],  # weak: ignored
+        [500, 500, 520, 560, 0.9, 2],  # persons are not filled
+    ]}}))
+    picture = read(tmp_path, annotated=("vehicle", "person"), filled="filled.json", fill_above={"vehicle": 0.5})
+    assert picture.labels.tolist() == [1, 0]
+    assert picture.boxes[1].tolist() == [300, 300, 360, 360]
+    assert [tuple(r[:2]) for r in picture.regions.tolist()] == [(400, 400)]
+
+
+def test_warped_labels_stay_on_their_pixels() -> None:
+    rng = np.random.default_rng(3)
+    image = np.zeros((120, 200, 3), np.uint8)
+    image[40:80, 60:140] = 255
+    picture = Picture(
+        Path("x"), 200, 120, np.array([[60, 40, 140, 80]], np.float32), np.array([0]), np.zeros((0, 6), np.float32),
+    )
+    settings = AugmentSettings(scale=(0.6, 1.6), flip=0.5, stretch=1.0, mosaic=0)
+    for _ in range(20):
+        made = place(image, picture, 96, 64, rng, settings)
+        if len(made.boxes):
+            ys, xs = np.nonzero(made.image[:, :, 0] > 140)
+            seen = [xs.min(), ys.min(), xs.max() + 1, ys.max() + 1]
+            assert np.abs(made.boxes[0] - seen).max() <= 1.5
