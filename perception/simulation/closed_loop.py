@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perception.detections import UNTRACKED, Detections
+from perception.errors import InputError
 from perception.geometry.ground import GroundTracks, locate
 from perception.labels import FACTORY
 from perception.safety import STOPPED, Cause, Decision, Guardian, GuardianSettings, Times, Twist
@@ -46,6 +47,25 @@ TRUTH = "truth (stand-in for a detector)"
 
 PICTURE_FAULTS = ("camera_freezes", "lights_out", "picture_noise")
 """Faults that only a look at the pictures can find, so that they must be drawn."""
+
+
+def factory_labels(names: Sequence[str]) -> Callable[[Detections], Detections]:
+    """Turn labels of a model with these class names into those of the factory's.
+
+    Raises InputError for a model without a person class. Classes that the factory does not know
+    are left out.
+    """
+    if "person" not in names:
+        raise InputError(
+            f"the model's classes are {', '.join(names)}; a factory needs the class person"
+        )
+    numbers = np.array([FACTORY.names.index(n) if n in FACTORY.names else -1 for n in names])
+
+    def convert(found: Detections) -> Detections:
+        labels = numbers[found.labels]
+        return replace(found, labels=labels)[labels >= 0]
+
+    return convert
 
 
 class Driver:
