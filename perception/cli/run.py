@@ -10,6 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from perception.cli import run_factory
 from perception.errors import InputError
 from perception.files import write_json
 from ros_nodes.graph import Graph, adapt, find_graph, parse_settings, read_graph
@@ -18,7 +19,7 @@ from ros_nodes.supervisor import EXIT_BAD_INPUT, Supervisor
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("graph", help="shipped graph (road) or a graph's .yaml file")
+    parser.add_argument("graph", help="shipped graph (road, factory) or a graph's .yaml file")
     parser.add_argument(
         "--config", type=Path, metavar="YAML", help="graph file to use in place of the shipped one"
     )
@@ -42,12 +43,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seconds", type=float, help="stop after this time (default: run on)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the final report here")
+    run_factory.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the graph until SIGINT, SIGTERM, its end or --seconds."""
     if args.seconds is not None and not args.seconds > 0:
         raise InputError(f"--seconds is {args.seconds}, expected a time above 0")
+    if args.graph == run_factory.GRAPH:
+        return run_factory.run(args)
     graph = graph_of(args)
     console = Console(stderr=True)
     supervisor = Supervisor(graph, lambda text: console.print(f"waysight: {text}", style="dim"))
