@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -29,9 +30,9 @@ from perception.runtime.detector import Detector
 from perception.runtime.session import PROVIDERS
 from perception.zoo import model_path
 from ros_nodes import qos, topics
-from ros_nodes.cdr import write_detections
+from ros_nodes.cdr import read_stamp, write_detections
 from ros_nodes.convert import label_info, raw_compressed_frame, raw_image_frame
-from ros_nodes.diagnostics import ERROR, WARN, Ages, Counters, RateMeter, Status
+from ros_nodes.diagnostics import ERROR, WARN, Ages, Counters, GapCounter, RateMeter, Status
 from ros_nodes.inbox import Inbox
 from ros_nodes.lifecycle import WaysightNode, run
 from ros_nodes.parameters import NodeParameters, parameter
@@ -99,6 +100,7 @@ class _Camera:
     publisher: Any
     counters: Counters = field(default_factory=Counters)
     ages: Ages = field(default_factory=Ages)
+    gaps: GapCounter = field(default_factory=GapCounter)
     unsubscribe: Callable[[], None] | None = None
     last_received: float = 0.0
     incompatible: str = ""
@@ -116,6 +118,8 @@ class DetectorNode(WaysightNode[DetectorParameters]):
         self._detector = self._load(self.parameters)
         self._next: Detector | None = None
         self._swap_trouble = ""
+        self._swaps = 0
+        self._asked = 0
         self._enabled = True
         self._cameras: dict[str, _Camera] = {}
         for name in self.parameters.cameras or ("",):
@@ -181,12 +185,18 @@ class DetectorNode(WaysightNode[DetectorParameters]):
             return
         _set_up(detector, new)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Class names of the loaded model, which labels of handed-over detections index."""
+        return self._detector.names
+
     def diagnostic_values(self) -> Mapping[str, Any]:
         """Counters, ages and what really computes."""
         values: dict[str, Any] = {
             "model": self._detector.path.name,
             "provider": self._detector.provider,
             "enabled": self._enabled,
+            "swaps": self._swaps,
         }
         processed = 0
         for camera in self._cameras.values():
@@ -194,6 +204,7 @@ class DetectorNode(WaysightNode[DetectorParameters]):
             counts = camera.counters.snapshot()
             processed += counts["processed"]
             values |= {prefix + key: value for key, value in counts.items()}
+            values[prefix + "missing"] = camera.gaps.missing
             values |= {prefix + key: value for key, value in camera.ages.summary().items()}
         values |= {key.replace("age", "work"): v for key, v in self._work_ms.summary().items()}
         values["rate"] = f"{self._meter.rate(processed):.2f}"
@@ -218,8 +229,12 @@ class DetectorNode(WaysightNode[DetectorParameters]):
         if camera.unsubscribe is not None and silent > self.parameters.silence:
             yield ERROR, f"no picture on {camera.topic} for {silent:.1f} s"
         lost = camera.counters.snapshot()["lost"]
-        if lost:
-            yield WARN, f"{lost} pictures of {camera.topic} lost in the middleware"
+        if lost or camera.gaps.missing:
+            yield (
+                WARN,
+                f"pictures of {camera.topic} did not arrive: {lost} lost by the middleware's own "
+                f"count, {camera.gaps.missing} by gaps between their stamps",
+            )
 
     # Receiving -------------------------------------------------------------------------------
 
@@ -264,12 +279,14 @@ class DetectorNode(WaysightNode[DetectorParameters]):
             camera.unsubscribe()
             camera.unsubscribe = None
 
-    def _receive(self, camera: _Camera, message: bytes | Frame) -> None:
+    def _receive(self, camera: _Camera, item: bytes | Frame) -> None:
         # Without MessageInfo, whose publication numbers would tell every loss: EventsExecutor
         # of rclpy 9.1.2 fails on callbacks that take it.
         camera.last_received = time.monotonic()
         camera.counters.add(received=1)
-        if not self._inbox.put(camera.name, message):
+        with suppress(InputError):  # a message without a header is counted when it is decoded
+            camera.gaps.see(item.stamp_ns if isinstance(item, Frame) else read_stamp(item))
+        if not self._inbox.put(camera.name, item):
             camera.counters.add(dropped=1)
 
     def _on_incompatible(self, camera: _Camera, info: QoSRequestedIncompatibleQoSInfo) -> None:
@@ -292,11 +309,13 @@ class DetectorNode(WaysightNode[DetectorParameters]):
     def _work(self) -> None:
         while True:
             taken = self._inbox.take(min(self.parameters.max_batch, len(self._cameras)))
-            if not taken:
+            if self._inbox.closed:
                 return
-            began = time.perf_counter()
             if self._next is not None:
                 self._switch()
+            if not taken:
+                continue
+            began = time.perf_counter()
             frames: list[tuple[_Camera, Frame]] = []
             for name, item in taken:
                 camera = self._cameras[name]
@@ -370,26 +389,39 @@ class DetectorNode(WaysightNode[DetectorParameters]):
         would lose the pictures that arrive meanwhile.
         """
         model_path(parameters.model)
-        old = self.parameters.model
-        threading.Thread(
-            target=self._swap, args=(parameters, old), name="model", daemon=True
-        ).start()
+        self._asked += 1
+        arguments = (parameters, self.parameters.model, self._asked)
+        threading.Thread(target=self._swap, args=arguments, name="model", daemon=True).start()
 
-    def _swap(self, parameters: DetectorParameters, old: str) -> None:
+    def _swap(self, parameters: DetectorParameters, old: str, number: int) -> None:
         try:
             loaded = self._load(parameters)
         except Exception as error:
-            self._swap_trouble = f"model '{parameters.model}' refused, '{old}' stays: {error}"
-            self.get_logger().error(self._swap_trouble)
-            self.restore("model", old)
-            self.diagnose_now()
+            if number == self._asked:
+                self._refuse(parameters.model, old, error)
             return
-        self._swap_trouble = ""
-        self._next = loaded
+        if number == self._asked:  # else a later wish has overtaken this one
+            self._next = loaded
+            self._inbox.nudge()
+
+    def _refuse(self, model: str, old: str, error: Exception) -> None:
+        self._swap_trouble = f"model '{model}' refused, '{old}' stays: {error}"
+        self.get_logger().error(self._swap_trouble)
+        self.restore("model", old)
+        self.diagnose_now()
 
     def _switch(self) -> None:
-        assert self._next is not None
-        self._detector, self._next = self._next, None
+        """Let the new model take over, with the thresholds as they are by now."""
+        new, self._next = self._next, None
+        assert new is not None
+        try:
+            _set_up(new, self.parameters)
+        except InputError as error:
+            self._refuse(new.path.name, self._detector.path.name, error)
+            return
+        self._detector = new
+        self._swaps += 1
+        self._swap_trouble = ""
         self._announce()
         self.get_logger().info(f"model is now {self._detector.path.name}")
 

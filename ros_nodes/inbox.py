@@ -16,7 +16,8 @@ class Inbox(Generic[T]):
         self._order = list(cameras)
         self._items: dict[str, T] = {}
         self._ready = threading.Condition()
-        self._closed = False
+        self._nudged = False
+        self.closed = False
 
     def put(self, camera: str, item: T) -> bool:
         """Store the newest item of a camera; False when an older one was thrown away for it."""
@@ -27,23 +28,30 @@ class Inbox(Generic[T]):
             return kept
 
     def take(self, most: int) -> list[tuple[str, T]]:
-        """Wait for and take up to `most` items, one a camera; empty when the inbox is closed.
+        """Wait for and take up to `most` items, one a camera; empty when nudged or closed.
 
         Cameras are served in turn: who was served goes to the back of the line.
         """
         with self._ready:
-            while not self._items and not self._closed:
+            while not (self._items or self._nudged or self.closed):
                 self._ready.wait()
-            if self._closed:
+            self._nudged = False
+            if self.closed:
                 return []
             served = [name for name in self._order if name in self._items][:most]
             self._order = [name for name in self._order if name not in served] + served
             return [(name, self._items.pop(name)) for name in served]
 
+    def nudge(self) -> None:
+        """Wake the worker although there may be nothing to take."""
+        with self._ready:
+            self._nudged = True
+            self._ready.notify()
+
     def close(self) -> int:
         """Wake the worker for the last time; returns the number of items thrown away."""
         with self._ready:
-            self._closed = True
+            self.closed = True
             left = len(self._items)
             self._items.clear()
             self._ready.notify_all()

@@ -1,0 +1,175 @@
+"""The camera node as a process: what it reads and what it sends."""
+
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+pytest.importorskip("rclpy", reason="needs ROS 2")
+pytest.importorskip("vision_msgs", reason="needs vision_msgs: python -m ros_nodes.setup_ros")
+
+from sensor_msgs.msg import CameraInfo, CompressedImage, Image
+
+from perception.errors import InputError
+from ros_nodes import qos
+from ros_nodes.calibration import fit, read_calibration
+from ros_nodes.camera_sources import CameraLost, open_feed
+from ros_nodes.convert import compressed_frame, image_frame
+from tests.ros_nodes.peer import NodeProcess, Peer
+
+CALIBRATION = """
+image_width: 64
+image_height: 48
+camera_name: front
+camera_matrix: {rows: 3, cols: 3, data: [50, 0, 32, 0, 50, 24, 0, 0, 1]}
+distortion_model: plumb_bob
+distortion_coefficients: {rows: 1, cols: 5, data: [0.1, 0, 0, 0, 0]}
+rectification_matrix: {rows: 3, cols: 3, data: [1, 0, 0, 0, 1, 0, 0, 0, 1]}
+projection_matrix: {rows: 3, cols: 4, data: [50, 0, 32, 0, 0, 50, 24, 0, 0, 0, 1, 0]}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Four pictures of 64x48 whose grey value is 10 times their number."""
+    path = tmp_path / "pictures"
+    path.mkdir()
+    for number in range(4):
+        cv2.imwrite(str(path / f"{number}.png"), np.full((48, 64, 3), 10 * number, np.uint8))
+    return path
+
+
+def _values(messages: list[Any]) -> list[int]:
+    return [int(image_frame(m).image[0, 0, 0]) for m in messages]
+
+
+def test_folder_is_sent_whole_with_one_info_a_picture(tmp_path: Path, folder: Path) -> None:
+    calibration = tmp_path / "camera.yaml"
+    calibration.write_text(CALIBRATION)
+    peer = Peer()
+    images = peer.collect(Image, "image_raw", qos.image_subscription(depth=50))
+    infos = peer.collect(CameraInfo, "camera_info", qos.results(50))
+    camera = NodeProcess(
+        "camera_node",
+        tmp_path / "log",
+        source=folder,
+        rate=20,
+        calibration=calibration,
+        frame_id="cam_front_optical",
+        wait_subscribers=1,
+        exit_at_end=True,
+    )
+    try:
+        peer.wait_for(lambda: len(images) == 4 and len(infos) == 4, f"4 pictures:{camera.output}")
+        assert _values(images) == [0, 10, 20, 30]
+        assert [m.header for m in images] == [m.header for m in infos]
+        assert {m.header.frame_id for m in images} == {"cam_front_optical"}
+        assert infos[0].k[0] == 50.0
+        assert camera.process.wait(timeout=10) == 0
+        assert "4 pictures sent" in camera.output
+    finally:
+        if camera.process.poll() is None:
+            camera.stop()
+        peer.close()
+
+
+def test_loop_with_jpeg_goes_round_until_it_is_told_to_stop(tmp_path: Path, folder: Path) -> None:
+    peer = Peer()
+    jpegs = peer.collect(CompressedImage, "image_raw/compressed", qos.image_subscription(depth=50))
+    camera = NodeProcess(
+        "camera_node", tmp_path / "log", source=folder, rate=50, loop=True, format="compressed"
+    )
+    try:
+        peer.wait_for(lambda: len(jpegs) >= 9, f"two rounds:\n{camera.output}")
+        assert compressed_frame(jpegs[0]).size == (64, 48)
+        assert camera.stop() == 0
+        assert "Traceback" not in camera.output
+    finally:
+        peer.close()
+
+
+@pytest.mark.parametrize("kind", ["sqlite3", "mcap"])
+def test_bag_gives_its_pictures_with_their_own_stamps(tmp_path: Path, kind: str) -> None:
+    rosbags = pytest.importorskip("rosbags.rosbag2", reason="needs rosbags")
+    from rosbags.typesys import Stores, get_typestore
+
+    store = get_typestore(Stores.ROS2_HUMBLE)
+    types = store.types
+    image, header = types["sensor_msgs/msg/Image"], types["std_msgs/msg/Header"]
+    time = types["builtin_interfaces/msg/Time"]
+    path = tmp_path / "bag"
+    plugin = rosbags.StoragePlugin[kind.upper()]
+    with rosbags.Writer(path, version=9, storage_plugin=plugin) as writer:
+        for topic in ("/left/image_raw", "/right/image_raw"):
+            connection = writer.add_connection(topic, image.__msgtype__, typestore=store)
+            for number in range(3):
+                pixels = np.full(48 * 64 * 3, 40 * number, np.uint8)
+                stamp = time(sec=100 + number, nanosec=5)
+                message = image(header(stamp, "cam"), 48, 64, "rgb8", 0, 192, pixels)
+                data = store.serialize_cdr(message, image.__msgtype__)
+                writer.write(connection, (100 + number) * 10**9, data)
+    with pytest.raises(InputError, match="several image topics.*/left/image_raw"):
+        open_feed(str(path))
+    with pytest.raises(InputError, match="no image topic '/up'"):
+        open_feed(str(path), bag_topic="/up")
+    feed = open_feed(str(path), bag_topic="/left/image_raw")
+    frames = list(feed.frames())
+    assert [f.stamp_ns for f in frames] == [(100 + n) * 10**9 + 5 for n in range(3)]
+    assert [int(f.image[0, 0, 0]) for f in frames] == [0, 40, 80]
+    assert frames[0].color == "rgb"
+    assert feed.rate == pytest.approx(1.0)
+
+
+def test_sources_that_cannot_be_are_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such bag"):
+        open_feed(str(tmp_path / "a.mcap"))
+    (tmp_path / "b.mcap").write_bytes(b"x")
+    with pytest.raises(InputError, match="no metadata.yaml"):
+        open_feed(str(tmp_path / "b.mcap"))
+    with pytest.raises(InputError, match="without pictures"):
+        open_feed(str(tmp_path))
+    with pytest.raises(CameraLost, match="/dev/video97: no such device"):
+        open_feed("/dev/video97")
+
+
+@pytest.mark.parametrize("source", ["", "/no/such.mp4"])
+def test_start_without_a_source_is_one_sentence_and_exit_code_2(
+    tmp_path: Path, source: str
+) -> None:
+    camera = NodeProcess("camera_node", tmp_path / "log", **({"source": source} if source else {}))
+    assert camera.process.wait(timeout=30) == 2
+    assert camera.output.startswith("waysight: error: ")
+    assert camera.output.count("\n") == 1
+
+
+def test_calibration_follows_the_size_of_the_pictures(tmp_path: Path) -> None:
+    path = tmp_path / "camera.yaml"
+    path.write_text(CALIBRATION)
+    info = read_calibration(path)
+    double = fit(info, 128, 96)
+    assert (double.width, double.height) == (128, 96)
+    assert double.k.tolist() == [100, 0, 64, 0, 100, 48, 0, 0, 1]
+    assert double.p.tolist() == [100, 0, 64, 0, 0, 100, 48, 0, 0, 0, 1, 0]
+    assert list(double.d) == list(info.d)
+    with pytest.raises(InputError, match="calibration is for 64x48, but pictures are 128x48"):
+        fit(info, 128, 48)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("image_width: 64", "image_width: wide", "image_width is 'wide'"),
+        ("data: [50, 0, 32, 0, 50, 24, 0, 0, 1]", "data: [50]", "has 1 numbers, expected 9"),
+        ("plumb_bob", "fisheye_62", "distortion_model is 'fisheye_62'"),
+        ("data: [0.1, 0, 0, 0, 0]", "data: [0.1]", "plumb_bob needs 5 coefficients, found 1"),
+        ("camera_matrix", "matrix", "camera_matrix.data is missing"),
+        ("[50, 0, 32, 0, 50, 24", "[0, 0, 32, 0, 50, 24", "focal lengths 0.0, 50.0"),
+    ],
+)
+def test_broken_calibration_is_named(tmp_path: Path, old: str, new: str, said: str) -> None:
+    path = tmp_path / "camera.yaml"
+    path.write_text(CALIBRATION.replace(old, new))
+    with pytest.raises(InputError, match=said):
+        read_calibration(path)

@@ -1,0 +1,230 @@
+"""The recorder: nothing written is lost, whatever ends it."""
+
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("rclpy", reason="needs ROS 2")
+pytest.importorskip("vision_msgs", reason="needs vision_msgs: python -m ros_nodes.setup_ros")
+pytest.importorskip("mcap_ros2", reason="needs the bags extra")
+
+import av
+from mcap.exceptions import EndOfFile
+from mcap.reader import NonSeekingReader, make_reader
+from mcap_ros2.decoder import DecoderFactory
+from sensor_msgs.msg import Image
+from vision_msgs.msg import Detection2DArray
+
+from perception.detections import Detections
+from perception.errors import InputError
+from perception.frame import Frame
+from ros_nodes import convert, qos
+from ros_nodes.mcap_file import McapFile
+from ros_nodes.schemas import definition
+from tests.ros_nodes.peer import ENVIRONMENT, NodeProcess, Peer
+
+KIND = "vision_msgs/msg/Detection2DArray"
+
+
+def _frame(number: int) -> Frame:
+    return Frame(np.full((47, 63, 3), number, np.uint8), number * 40_000_000, "cam")
+
+
+def _detections(number: int) -> Detection2DArray:
+    found = Detections.create([[10, 10, 40, 30]], [0.9], [0])
+    return convert.detections_message(found, _frame(number), ("car",))
+
+
+def _stamps(path: Path) -> list[int]:
+    """Stamps of the detections in a file, read from the front as after a crash."""
+    stamps = []
+    with path.open("rb") as stream:
+        reader = NonSeekingReader(stream, decoder_factories=[DecoderFactory()])
+        try:
+            for _, channel, _, message in reader.iter_decoded_messages(log_time_order=False):
+                if channel.topic == "/detections":
+                    stamps.append(message.header.stamp.sec * 10**9 + message.header.stamp.nanosec)
+        except EndOfFile:
+            pass
+    return stamps
+
+
+class Rig:
+    """A recorder at work and a peer that gives it detections."""
+
+    def __init__(self, tmp_path: Path, **parameters: object) -> None:
+        self.peer = Peer()
+        self.publisher: Any = self.peer.node.create_publisher(
+            Detection2DArray, "detections", qos.results(100)
+        )
+        self.images: Any = self.peer.node.create_publisher(
+            Image, "image_raw", qos.image_publisher(depth=50)
+        )
+        self.node = NodeProcess(
+            "recorder_node", tmp_path / "log", diagnostics_period=0.1, **parameters
+        )
+
+    def connected(self) -> None:
+        self.peer.wait_for(self.publisher.get_subscription_count, f"it:\n{self.node.output}")
+        self.peer.spin(0.3)
+
+    def value(self, key: str) -> str:
+        status = self.peer.status("/recorder")
+        return next((v.value for v in status.values if v.key == key), "") if status else ""
+
+    def close(self) -> None:
+        if self.node.process.poll() is None:
+            self.node.stop(signal.SIGKILL)
+        self.peer.close()
+
+
+def test_killed_recorder_leaves_everything_that_it_had_flushed(tmp_path: Path) -> None:
+    path = tmp_path / "out.mcap"
+    rig = Rig(tmp_path, output=path, topics="[detections]")
+    try:
+        rig.connected()
+        for number in range(1, 21):
+            rig.publisher.publish(_detections(number))
+        rig.peer.wait_for(lambda: rig.value("written") == "20", "20 messages")
+        size = path.stat().st_size
+        rig.peer.wait_for(
+            lambda: path.stat().st_size > size or len(_stamps(path)) == 20, "the flush"
+        )
+        rig.node.process.kill()
+        rig.node.process.wait()
+        assert _stamps(path) == [n * 40_000_000 for n in range(1, 21)]
+    finally:
+        rig.close()
+
+
+def test_recording_is_split_readable_and_never_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "out.mcap"
+    rig = Rig(tmp_path, output=path, topics="[detections]", split_seconds=0.5)
+    try:
+        rig.connected()
+        for number in range(1, 31):
+            rig.publisher.publish(_detections(number))
+            rig.peer.spin(0.05)
+        rig.peer.wait_for(lambda: rig.value("written") == "30", "30 messages")
+        assert rig.node.stop() == 0
+        parts = [path, *sorted(tmp_path.glob("out_*.mcap"))]
+        assert len(parts) >= 2
+        found = []
+        for part in parts:
+            with part.open("rb") as stream:
+                reader = make_reader(stream, decoder_factories=[DecoderFactory()])
+                summary = reader.get_summary()
+                assert summary is not None
+                for schema, _, _, message in reader.iter_decoded_messages():
+                    assert (schema.name, schema.encoding) == (KIND, "ros2msg")
+                    found.append(message.header.stamp.nanosec // 40_000_000 or 25)
+        assert len(found) == 30
+    finally:
+        rig.close()
+
+
+def test_full_disk_is_told_and_costs_only_what_came_after(tmp_path: Path) -> None:
+    path = tmp_path / "out.mcap"
+    # A limit on the file's size stands in for the disk's end: both fail the same write call.
+    limit = 60_000
+    log = tmp_path / "log"
+    peer = Peer()
+    publisher = peer.node.create_publisher(Detection2DArray, "detections", qos.results(500))
+    command = [sys.executable, "-m", "ros_nodes.recorder_node", "--ros-args"]
+    command += ["-p", f"output:={path}", "-p", "topics:=[detections]"]
+    command += ["-p", "diagnostics_period:=0.1"]
+    with log.open("wb") as sink:
+        process = subprocess.Popen(
+            command,
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+            # Shared memory segments are files above the limit.
+            env={**ENVIRONMENT, "FASTDDS_BUILTIN_TRANSPORTS": "UDPv4"},
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+        )
+
+    def told() -> bool:
+        rng = np.random.default_rng()
+        many = Detections.create(rng.random((50, 4)) * 900, rng.random(50), [0] * 50)
+        publisher.publish(convert.detections_message(many, _frame(1), ("car",)))
+        status = peer.status("/recorder")
+        return status is not None and "recording has stopped" in status.message
+
+    try:
+        peer.wait_for(publisher.get_subscription_count, "the recorder")
+        peer.wait_for(told, f"an ERROR about the disk:\n{log.read_text()}", timeout=40)
+        assert path.stat().st_size <= limit
+        assert len(_stamps(path)) > 0
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=10) == 0
+        assert "Traceback" not in log.read_text()
+    finally:
+        process.kill()
+        peer.close()
+
+
+def test_video_holds_every_picture_with_its_boxes(tmp_path: Path) -> None:
+    path = tmp_path / "out.mp4"
+    rig = Rig(tmp_path, video=path)
+    try:
+        rig.connected()
+        rig.peer.wait_for(rig.images.get_subscription_count, "the image subscription")
+        for number in range(1, 11):
+            rig.images.publish(convert.image_message(_frame(number)))
+            if number != 5:  # one picture stays without detections
+                rig.publisher.publish(_detections(number))
+            rig.peer.spin(0.05)
+        rig.peer.wait_for(lambda: rig.value("video_processed") == "10", "10 pictures")
+        assert rig.node.stop() == 0
+        assert rig.value("video_stale") == "1"
+        with av.open(str(path)) as container:
+            stream = container.streams.video[0]
+            assert stream.codec_context.name == "h264"
+            assert stream.codec_context.pix_fmt == "yuv420p"
+            frames = list(container.decode(stream))
+        assert len(frames) == 10
+        assert (frames[0].width, frames[0].height) == (64, 48)
+        assert frames[1].time - frames[0].time == pytest.approx(0.04, abs=0.001)
+        assert [p.name for p in tmp_path.glob(".writing-*")] == []
+    finally:
+        rig.close()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "said"),
+    [
+        ({}, "nothing to record"),
+        ({"video": "a.avi"}, "expected a name in .mp4"),
+        ({"output": "/proc/no/a.mcap"}, "/proc/no"),
+    ],
+)
+def test_start_that_cannot_record_is_one_sentence(
+    tmp_path: Path, parameters: dict[str, str], said: str
+) -> None:
+    node = NodeProcess("recorder_node", tmp_path / "log", **parameters)
+    assert node.process.wait(timeout=30) == 2
+    assert said in node.output
+    assert "Traceback" not in node.output
+
+
+def test_existing_file_is_never_opened_for_writing(tmp_path: Path) -> None:
+    path = tmp_path / "a.mcap"
+    path.write_bytes(b"precious")
+    with pytest.raises(InputError, match="never overwritten"):
+        McapFile(path)
+    assert path.read_bytes() == b"precious"
+
+
+def test_definition_brings_every_inner_type() -> None:
+    text = definition(KIND)
+    for inner in ("std_msgs/Header", "vision_msgs/Detection2D", "geometry_msgs/Quaternion"):
+        assert f"MSG: {inner}\n" in text
+    with pytest.raises(InputError, match="no_such/msg/Thing"):
+        definition("no_such/msg/Thing")
