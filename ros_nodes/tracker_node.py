@@ -229,8 +229,8 @@ class TrackerNode(WaysightNode[TrackerParameters]):
     def _on_handover(self, item: tuple[Frame, Detections]) -> None:
         frame, detections = item
         with self._lock:
-            if detections.valid and not self._labels:
-                # Labels are numbers until the latched LabelInfo has come, a moment after start.
+            if len(detections) and detections.labels.max() >= len(self._labels):
+                # The latched LabelInfo that names them comes a moment after a start or a new model.
                 self._counters.add(received=1, dropped=1)
                 return
             self._take(frame, detections, self._labels)
