@@ -1,7 +1,7 @@
 """The demo drive: a car in city traffic, described as a scene for any moment. No Blender here.
 
 The camera car keeps the inner lane of a four-lane street. Ahead of it a car pulls out to pass a
-bus, a motorcycle filters by, a truck, a van, a rickshaw and cars come the other way, others are
+bus, a motorcycle is passed, a truck, a van, a rickshaw and cars come the other way, others are
 parked, and people walk on the pavement.
 """
 
@@ -97,13 +97,13 @@ def _traffic(rng: np.random.Generator) -> list[Mover]:
     return [
         # The way of the camera car, nearest first.
         Mover(
-            "car", car(vehicles.SEDAN), OUTER, 9.5, 13.6, shift=-3.3, shift_from=0.6, shift_to=2.8
+            "car", car(vehicles.SEDAN), OUTER, 9.5, 13.6, shift=-3.3, shift_from=0.4, shift_to=2.6
         ),
-        Mover("motorcycle", (people.make_motorcycle(rng),), OUTER - 0.3, 20.0, 12.0),
+        Mover("motorcycle", (people.make_motorcycle(rng),), OUTER + 0.6, 20.0, 7.8),
         Mover("bus", bus, OUTER - 0.15, 41.0, 6.6),
         Mover("car", car(vehicles.SUV), INNER, 36.0, 12.2),
         Mover("truck", rigid, OUTER, 74.0, 8.0),
-        Mover("bicycle", (people.make_bicycle(rng),), OUTER + 1.55, 24.0, 5.0),
+        Mover("bicycle", (people.make_bicycle(rng),), OUTER + 1.45, 24.0, 5.0),
         Mover("car", car(vehicles.CITY), INNER + 0.1, 58.0, 11.6),
         # The other way.
         Mover("car", car(vehicles.HATCHBACK), -INNER, 38.0, -11.0),
@@ -120,7 +120,7 @@ def _traffic(rng: np.random.Generator) -> list[Mover]:
 
 
 def _parked(rng: np.random.Generator) -> list[Mover]:
-    x = PLACE.half + 1.2
+    x = PLACE.half + 1.35
     styles = (vehicles.HATCHBACK, vehicles.SEDAN, vehicles.SUV, vehicles.CITY, vehicles.ESTATE)
     movers = []
     for y in np.arange(8.0, 190.0, 6.6):
@@ -135,13 +135,13 @@ def _parked(rng: np.random.Generator) -> list[Mover]:
 
 def _walkers(rng: np.random.Generator) -> list[Mover]:
     movers = []
-    for y in (12.0, 21.0, 34.0, 47.0, 63.0, 80.0, 96.0, 118.0, 130.0):
+    for i, y in enumerate((12.0, 21.0, 34.0, 47.0, 63.0, 80.0, 96.0, 118.0, 130.0)):
         look = int(rng.integers(1 << 30))
         poses = tuple(
             people.make_person(np.random.default_rng(look), phase=2 * np.pi * i / STRIDE)
             for i in range(STRIDE)
         )
         side = float(rng.choice([-1, 1]))
-        x = side * (PLACE.half + PLACE.shoulder + float(rng.uniform(1.2, 2.8)))
+        x = side * (PLACE.half + PLACE.shoulder + 0.7 + 0.74 * (i % 4))
         movers.append(Mover("person", poses, x, y, float(rng.choice([-1.3, 1.3])), z=0.125))
     return movers

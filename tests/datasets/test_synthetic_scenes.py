@@ -45,15 +45,22 @@ def same(a: Scene, b: Scene) -> bool:
     )
 
 
-def test_a_scene_follows_from_its_seed_and_number() -> None:
-    assert same(sample_road(4, 2, SIZE)[0], sample_road(4, 2, SIZE)[0])
-    assert not same(sample_road(4, 2, SIZE)[0], sample_road(4, 3, SIZE)[0])
-    assert not same(sample_road(4, 2, SIZE)[0], sample_road(5, 2, SIZE)[0])
+@pytest.fixture(scope="module")
+def scenes() -> list[Scene]:
+    return [sample_road(8, number, SIZE)[0] for number in range(3)]
 
 
-def test_scenes_hold_known_classes_with_their_own_ids_and_no_two_share_a_place() -> None:
-    for number in range(3):
-        actors = sample_road(8, number, SIZE)[0].actors
+def test_a_scene_follows_from_its_seed_and_number(scenes: list[Scene]) -> None:
+    assert same(scenes[1], sample_road(8, 1, SIZE)[0])
+    assert not same(scenes[1], scenes[2])
+    assert not same(scenes[0], sample_road(9, 0, SIZE)[0])
+
+
+def test_scenes_hold_known_classes_with_their_own_ids_and_no_two_share_a_place(
+    scenes: list[Scene],
+) -> None:
+    for scene in scenes:
+        actors = scene.actors
         assert actors and {a.category for a in actors} <= set(ROAD.names)
         assert [a.track_id for a in actors] == list(range(1, len(actors) + 1))
         shapes = [rectangle(a) for a in actors]
@@ -61,13 +68,12 @@ def test_scenes_hold_known_classes_with_their_own_ids_and_no_two_share_a_place()
         assert not [p for p in pairs if overlap(shapes[p[0]], shapes[p[1]])]
 
 
-def test_no_actor_and_no_tree_stands_on_the_camera() -> None:
-    for number in range(3):
-        scene, _ = sample_road(9, number, SIZE)
+def test_no_actor_and_no_tree_stands_on_the_camera(scenes: list[Scene]) -> None:
+    for scene in scenes:
         eye = np.array([scene.camera.x, scene.camera.y])
+        dot = eye + np.array([[0, 0], [0.01, 0], [0.01, 0.01], [0, 0.01]])
         for actor in scene.actors:
             if actor.mesh.bounds[1][2] > scene.camera.z:
-                dot = eye + np.array([[0, 0], [0.01, 0], [0.01, 0.01], [0, 0.01]])
                 assert not overlap(rectangle(actor), dot)
         for item in scene.scenery:
             low, high = item.mesh.bounds
