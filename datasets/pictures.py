@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 
 import cv2
@@ -30,16 +31,17 @@ class Header:
     orientation: int = 1
 
 
-def read_header(path: Path) -> Header:
+def read_header(path: Path | BytesIO) -> Header:
     """Size and orientation from the first bytes; raises InputError when it is no picture."""
     try:
         with Image.open(path) as image:
             return _header(image, path)
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
-        raise InputError(f"{path}: {_reason(error)}") from None
+        where = f"{path}: " if isinstance(path, Path) else ""
+        raise InputError(f"{where}{_reason(error)}") from None
 
 
-def _header(image: Image.Image, path: Path) -> Header:
+def _header(image: Image.Image, path: Path | BytesIO) -> Header:
     width, height = image.size
     if width * height > MAX_PIXELS:
         raise InputError(f"{path}: {width}x{height} pixels are more than {MAX_PIXELS}")

@@ -259,7 +259,8 @@ def _written_label(sample: Sample, i: int, names: tuple[str, ...]) -> dict[str, 
         key: json.loads(value) if value in ("true", "false") else value
         for key, value in sample.box_attributes[i].items()
     }
-    known = {key.lower() for key in attributes}
+    # A flag under any spelling is kept; another format's level gives way to the flag.
+    known = {key.lower() for key, value in attributes.items() if isinstance(value, bool)}
     for key, share in (("occluded", sample.occlusion[i]), ("truncated", sample.truncation[i])):
         if key not in known and share == share:
             attributes[key] = bool(share > 0)

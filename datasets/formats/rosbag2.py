@@ -12,6 +12,7 @@ import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from rosbags.rosbag2 import StoragePlugin, Writer
 
 from perception.datasets.bags import Bag, BagMessage, default_types
 from perception.datasets.pictures import decode as decode_picture
+from perception.datasets.pictures import read_header
 from perception.datasets.plan import Plan
 from perception.datasets.report import Finding, Report
 from perception.datasets.rows import PICTURES_A_BATCH, Rows, to_text
@@ -31,7 +33,7 @@ from perception.datasets.source import Source
 from perception.datasets.text import check_inside
 from perception.errors import InputError
 
-HOLDS = frozenset({"unlabelled", "score", "track_id", "box_id", "camera", "stamp", "size"})
+HOLDS = frozenset({"unlabelled", "score", "track_id", "camera", "stamp", "size"})
 IMAGE = "sensor_msgs/msg/Image"
 COMPRESSED = "sensor_msgs/msg/CompressedImage"
 DETECTIONS = "vision_msgs/msg/Detection2DArray"
@@ -202,8 +204,8 @@ class _Reader:
             height, width = struct.unpack_from(f"{order}II", message.data, at + (-at % 4))
             return width, height
         decoded = self.bag.decode(message)
-        pixels = decode_picture(np.asarray(decoded.data, np.uint8), message.topic)
-        return pixels.shape[1], pixels.shape[0]
+        header = read_header(BytesIO(bytes(decoded.data)))
+        return header.width, header.height
 
     def _settle(self, rows: Rows, before: int) -> None:
         """Hand on what has waited long enough, in the order of recording."""

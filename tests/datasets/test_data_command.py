@@ -1,0 +1,174 @@
+"""`waysight data` end to end: exit codes, files, messages."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from perception.cli import main
+from perception.datasets import open_dataset
+from perception.datasets.convert import convert
+from perception.datasets.extract import disagreement
+from perception.datasets.split import parse_shares, split
+from perception.detections import Detections
+from perception.errors import InputError
+from tests.datasets.made import coco
+
+
+def test_lint_passes_a_sound_set_and_fails_a_faulty_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = coco(tmp_path / "good", [[(1, 5, 5, 20, 20), (2, 1, 1, 9, 9)]] * 10)
+    assert main(["data", "lint", f"coco:{good}"]) == 0
+    bad = coco(tmp_path / "bad", [[(1, 5, 5, 0, 20)]])
+    out = tmp_path / "lint.json"
+    assert main(["data", "lint", str(bad), "--json", str(out), "--fix", str(tmp_path / "ok")]) == 1
+    text = capsys.readouterr().out
+    assert "read as coco" in text and "box-degenerate" in text
+    data = json.loads(out.read_text())
+    assert data["errors"] == 1 and data["by_code"]["box-degenerate"] == 1
+    fault = next(f for f in data["findings"] if f["severity"] == "error")
+    assert fault["file"] == "annotations/instances_train.json" and fault["line"] > 1
+    assert len(open_dataset(str(tmp_path / "ok"))[0].truth) == 0
+
+
+@pytest.mark.parametrize("arguments", [
+    ["lint", "nowhere"], ["convert", "SET", "coco"], ["convert", "SET", "cocoo:x"],
+    ["convert", "SET", "coco:SET"], ["show", "SET", "--out", "x.gif"], ["show", "SET", "--only", "z"],
+    ["show", "SET", "--picture", "z"], ["split", "SET", "--shares", "a=2"], ["extract", "SET", "x"],
+    ["stats", "SET", "--engine", "spark"], ["stats", "SET", "--master", "local[2]"],
+    ["stats", "SET", "--plot", "x.txt"],
+])
+def test_bad_input_is_one_sentence_and_exit_code_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    coco(tmp_path / "set", [[]])
+    assert main(["data", *(text.replace("SET", "set") for text in arguments)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("waysight: error: ") and error.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["set"]
+
+
+def test_convert_lists_what_is_lost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = coco(tmp_path / "a", [[(1, 5, 5, 20, 20)]], camera="front")
+    out = tmp_path / "c.json"
+    assert main(["data", "convert", str(folder), f"yolo:{tmp_path / 'b'}", "--json", str(out)]) == 0
+    assert "1 pictures' cameras are lost" in capsys.readouterr().out
+    assert json.loads(out.read_text())["by_code"]["lost-camera"] == 1
+
+
+def test_stats_counts_and_plots(tmp_path: Path) -> None:
+    folder = coco(tmp_path, [[(1, 5, 5, 20, 20), (2, 1, 1, 40, 40)], []])
+    out, plot = tmp_path / "s.json", tmp_path / "s.png"
+    assert main(["data", "stats", str(folder), "--json", str(out), "--plot", str(plot)]) == 0
+    data = json.loads(out.read_text())
+    assert (data["pictures"], data["boxes"], data["unlabelled_pictures"]) == (2, 2, 1)
+    assert data["classes"] == {"car": 1, "bus": 1}
+    assert data["box_areas"] == {"small": 1, "medium": 1, "large": 0}
+    assert cv2.imread(str(plot)).shape[2] == 3
+
+
+def test_show_writes_a_sheet_one_picture_and_a_page(tmp_path: Path) -> None:
+    folder = coco(tmp_path / "set", [[(1, 5, 5, 20, 20)]] * 5)
+    (folder / "images/004.png").write_bytes(b"broken")
+    sheet, one, page = (tmp_path / name for name in ("s.png", "o.png", "p.html"))
+    assert main(["data", "show", str(folder), "--out", str(sheet), "--columns", "2"]) == 0
+    assert cv2.imread(str(sheet)).shape == (3 * 52, 2 * 484, 3)
+    assert main(["data", "show", str(folder), "--out", str(one), "--picture", "001.png"]) == 0
+    drawn, plain = cv2.imread(str(one)), cv2.imread(str(folder / "images/001.png"))
+    assert drawn.shape == plain.shape and (drawn != plain).any()
+    assert main(["data", "show", str(folder), "--out", str(page)]) == 0
+    text = page.read_text(encoding="utf-8")
+    assert text.count("data:image/jpeg;base64,") == 5 and "http" not in text
+
+
+def test_split_keeps_sequences_together_and_is_the_same_each_time(tmp_path: Path) -> None:
+    for i in range(6):
+        coco(tmp_path, [[]] * (i + 1), prefix=f"s{i}-", sequence=f"drive-{i}",
+             file=f"annotations/instances_{i}.json")
+    dataset = open_dataset(f"coco:{tmp_path}")
+    shares = parse_shares("train=0.6,val=0.4")
+    one = split(dataset, shares)
+    assert one == split(dataset, shares)
+    by_sequence: dict[str, set[str]] = {}
+    for sample, name in zip(dataset, one, strict=True):
+        by_sequence.setdefault(sample.sequence, set()).add(name)
+    assert all(len(names) == 1 for names in by_sequence.values())
+    assert 0.4 <= one.count("train") / len(one) <= 0.8
+    assert {"train", "val"} == set(one)
+
+
+def test_split_by_hash_does_not_move_pictures_when_others_come(tmp_path: Path) -> None:
+    few = open_dataset(f"coco:{coco(tmp_path / 'a', [[]] * 20)}")
+    many = open_dataset(f"coco:{coco(tmp_path / 'b', [[]] * 40)}")
+    shares = parse_shares("train=0.5,val=0.5")
+    assert split(few, shares, by="hash") == split(many, shares, by="hash")[:20]
+    assert split(few, shares, by="hash") != split(few, shares, by="hash", seed=1)
+
+
+def test_split_keeps_similar_pictures_together(tmp_path: Path) -> None:
+    folder = coco(tmp_path, [[]] * 12)
+    for i in range(1, 12, 2):
+        image = cv2.imread(str(folder / f"images/{i - 1:03d}.png"))
+        cv2.imwrite(str(folder / f"images/{i:03d}.png"), cv2.add(image, (2, 2, 2, 0)))
+    dataset = open_dataset(f"coco:{folder}")
+    places = split(dataset, parse_shares("train=0.5,val=0.5"), by="hash", similar=3)
+    assert places[0::2] == places[1::2]
+
+
+@pytest.mark.parametrize("text", ["train=1.5", "train", "train=.5,val=.4", "train=x", "=1"])
+def test_shares_that_make_no_sense_are_refused(text: str) -> None:
+    with pytest.raises(InputError, match="--shares"):
+        parse_shares(text)
+
+
+def test_split_writes_the_divided_set(tmp_path: Path) -> None:
+    folder = coco(tmp_path / "a", [[(1, 5, 5, 20, 20)]] * 20)
+    assert main(["data", "split", str(folder), "--out", f"yolo:{tmp_path / 'b'}", "--json",
+                 str(tmp_path / "s.json")]) == 0
+    told = {row["name"]: row["split"] for row in
+            json.loads((tmp_path / "s.json").read_text())["pictures"]}
+    assert {s.name: s.split for s in open_dataset(str(tmp_path / "b"))} == told
+
+
+def test_extract_by_time_rate_and_motion(tmp_path: Path) -> None:
+    folder = coco(tmp_path / "a", [[(1, i, 5, 20, 20)] for i in range(10)])
+    for i in (3, 4, 5):  # a scene that stands still
+        (folder / f"images/{i:03d}.png").write_bytes((folder / "images/002.png").read_bytes())
+    convert(open_dataset(f"coco:{folder}"), f"rosbag2:{tmp_path / 'bag'}")  # a picture each 100 ms
+
+    def taken(*options: str) -> list[int]:
+        out = tmp_path / "-".join(options).replace("/", "_").strip("-")
+        assert main(["data", "extract", str(tmp_path / "bag"), str(out), *options]) == 0
+        return [int(s.truth.boxes[0, 0]) for s in open_dataset(str(out))]
+
+    assert taken("--start", "0.2", "--end", "0.5") == [2, 3, 4]
+    assert taken("--every", "0.3") == [0, 3, 6, 9]
+    assert taken("--motion", "5") == [0, 1, 2, 6, 7, 8, 9]
+    assert taken("--topic", "/camera/image_raw/compressed") == list(range(10))
+    assert main(["data", "extract", str(tmp_path / "bag"), str(tmp_path / "x"), "--topic", "/no"]) == 2
+
+
+def test_disagreement_counts_boxes_without_a_partner() -> None:
+    one = Detections.create([[0, 0, 10, 10], [50, 50, 60, 60]], [1, 1], [0, 0])
+    other = Detections.create([[1, 0, 11, 10]], [1], [0])
+    assert disagreement(one, one) == 0.0
+    assert disagreement(one, other) == pytest.approx(1 / 3)
+    assert disagreement(one, Detections.empty()) == 1.0
+    assert disagreement(Detections.empty(), Detections.empty()) == 0.0
+    assert disagreement(one, Detections.failed("camera")) == 1.0
+
+
+def test_pictures_of_a_sheet_are_spread_evenly(tmp_path: Path) -> None:
+    from perception.datasets.show import choose
+
+    dataset = open_dataset(f"coco:{coco(tmp_path, [[(1 + i % 2, 5, 5, 9, 9)] for i in range(9)])}")
+    assert choose(dataset, 3) == [0, 4, 8]
+    assert choose(dataset, 100, only="bus") == [1, 3, 5, 7]
+    assert np.array_equal(choose(dataset, 4, seed=5), choose(dataset, 4, seed=5))
