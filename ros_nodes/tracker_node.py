@@ -16,7 +16,7 @@ import array
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -229,10 +229,6 @@ class TrackerNode(WaysightNode[TrackerParameters]):
     def _on_handover(self, item: tuple[Frame, Detections]) -> None:
         frame, detections = item
         with self._lock:
-            if len(detections) and detections.labels.max() >= len(self._labels):
-                # The latched LabelInfo that names them comes a moment after a start or a new model.
-                self._counters.add(received=1, dropped=1)
-                return
             self._take(frame, detections, self._labels)
 
     def _on_labels(self, message: LabelInfo) -> None:
@@ -248,7 +244,7 @@ class TrackerNode(WaysightNode[TrackerParameters]):
 
     # Work ------------------------------------------------------------------------------------
 
-    def _take(self, frame: Frame, detections: Detections, names: Any) -> None:
+    def _take(self, frame: Frame, detections: Detections, names: Sequence[str]) -> None:
         self._counters.add(received=1)
         self._heard = time.monotonic()
         tracker = self._tracker_of(frame.frame_id)
@@ -263,6 +259,10 @@ class TrackerNode(WaysightNode[TrackerParameters]):
             self._counters.add(invalid=1)
             return
         if self._tracks.get_subscription_count():
+            if len(voted) and voted.labels.max() >= len(names):
+                # The latched LabelInfo that names them comes a moment after a start or a new model.
+                self._counters.add(dropped=1)
+                return
             self._tracks.publish(write_detections(voted, frame, names))
         if self._velocities.get_subscription_count():
             self._velocities.publish(velocity_message(tracks.detections, frame))

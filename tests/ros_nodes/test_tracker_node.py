@@ -248,6 +248,9 @@ def test_detections_of_the_same_process_come_and_go_by_reference() -> None:
     peer.add(node)
     received: list[tuple[Frame, Detections]] = []
     handover.subscribe("/tracks", received.append)
+    early = Frame(np.zeros((4, 4), np.uint8), 5 * 10**8, "other")
+    handover.send("/detections", (early, Detections.create([BOX], [0.9], [1])))
+    assert received.pop()[1].track_ids.tolist() == [1]  # inside, nobody needs the names
     names = peer.node.create_publisher(LabelInfo, "label_info", qos.latched())
     names.publish(convert.label_info(NAMES, 0.5))
     tracks = peer.collect(Detection2DArray, "tracks")
