@@ -8,10 +8,10 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import Progress, track
 from rich.table import Table
 
 from perception.errors import InputError, VerdictFailed
@@ -33,6 +33,10 @@ from perception.evaluate.gate import Gate
 from perception.evaluate.slices import Conditions
 from perception.evaluate.tables import BoxTables
 from perception.files import write_json
+from perception.labels import LabelMap, LabelSet
+
+if TYPE_CHECKING:
+    from perception.evaluate.bag import BagScore
 
 REPORT_SAMPLES = 200
 """Resamples of a report: enough for two digits of an interval, and seconds on 5,000 pictures."""
@@ -44,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_coco(kinds.add_parser("coco", help="COCO AP and AR, slices, error types, calibration"))
     _add_kitti(kinds.add_parser("kitti", help="KITTI AP R40 and R11 by difficulty"))
     _add_mot(kinds.add_parser("mot", help="HOTA, MOTA and IDF1 of one sequence of tracks"))
+    _add_bag(kinds.add_parser("bag", help="replay a bag through the nodes, in lock-step"))
     _add_compare(kinds.add_parser("compare", help="is result B better than A, slice by slice?"))
 
 
@@ -150,6 +155,25 @@ def _add_mot(parser: argparse.ArgumentParser) -> None:
         choices=["auto", *tracks.RULES],
         default="auto",
         help="which classes count and which are distractors (default: by the ground truth)",
+    )
+    _add_outputs(parser)
+
+
+def _add_bag(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(action=_run_bag)
+    parser.add_argument("bag", type=Path, metavar="BAG", help="rosbag2 folder, .mcap or .db3 file")
+    parser.add_argument(
+        "--graph", required=True, metavar="road.yaml", help="graph's .yaml file or shipped graph"
+    )
+    parser.add_argument("--image-topic", metavar="TOPIC", help="default: the bag's only one")
+    parser.add_argument("--model", help="shipped model or .onnx file, in place of the graph's")
+    parser.add_argument(
+        "--map", type=Path, metavar="YAML", help="class map from the truth's to the model's names"
+    )
+    parser.add_argument(
+        "--verify",
+        action="store_true",
+        help="replay twice and fail (exit code 1) when the results differ by a byte",
     )
     _add_outputs(parser)
 
@@ -315,6 +339,92 @@ def _run_mot(args: argparse.Namespace) -> int:
     _print_table(("figure", "value"), rows)
     Console().print(note, highlight=False)
     return 0
+
+
+def _run_bag(args: argparse.Namespace) -> int:
+    # Late: the nodes need ROS 2, which no other evaluation does.
+    from perception.datasets import open_dataset
+    from perception.datasets.bags import Bag
+    from perception.evaluate import bag as bags
+    from ros_nodes.graph import find_graph, read_graph
+    from ros_nodes.lockstep import Replay, replay
+
+    graph = read_graph(find_graph(args.graph))
+    if args.model:
+        detectors = [node.name for node in graph.nodes if node.module == "detector"]
+        for name in detectors:
+            graph = graph.change(name, {"model": args.model})
+
+    def once(bag: Bag) -> tuple[Replay, list[Any]]:
+        with replay(bag, graph, args.image_topic) as running:
+            console = Console(stderr=True)
+            return running, list(track(running.steps, "replaying", console=console, transient=True))
+
+    with Bag(args.bag) as bag:
+        running, steps = once(bag)
+        results = [bags.rows(step, running.names) for step in steps]
+        if args.verify and results != [bags.rows(step, running.names) for step in once(bag)[1]]:
+            raise VerdictFailed(f"{args.bag}: two replays gave different results")
+        stamps = bags.truth_stamps(bag)
+        remarks = [str(finding) for finding in bag.report.findings]
+    score = None
+    if stamps:
+        classes = LabelMap.from_yaml(args.map, LabelSet(running.names)) if args.map else None
+        dataset = open_dataset(f"rosbag2:{args.bag}", classes=classes)
+        score = bags.score(steps, running.names, dataset, stamps)
+    else:
+        remarks.append("No ground truth in the bag (boxes on a topic named ground_truth, gt...).")
+    data = {
+        "bag": str(args.bag),
+        "graph": str(args.graph),
+        "image_topic": running.topic,
+        "nodes_left_out": list(running.skipped),
+        "pictures": len(steps),
+        "invalid": sum(not step.detections.valid for step in steps),
+        "remarks": remarks,
+        "figures": None if score is None else score.to_json(),
+        "results": results,
+    }
+    if args.json:
+        write_json(args.json, data)
+    lines = _bag_lines(data, score)
+    if args.report:
+        body = report.table(["", "value"], lines)
+        body += "".join(f'<p class="note">{html.escape(text)}</p>' for text in remarks)
+        report.write(args.report, f"Replay of {args.bag.name}", [("Figures", body)])
+    _print_table(("", "value"), lines)
+    for text in remarks:
+        Console().print(text, highlight=False)
+    return 0
+
+
+def _bag_lines(data: Mapping[str, Any], score: BagScore | None) -> list[tuple[str, Any]]:
+    """Name and value of what a replay's reader looks for first."""
+    lines: list[tuple[str, Any]] = [
+        ("pictures", data["pictures"]),
+        ("rejected by the detector", data["invalid"]),
+        ("objects found", sum(len(item["detections"]) for item in data["results"])),
+    ]
+    if score is None:
+        return lines
+    figures = score.detection
+    lines += [
+        ("pictures with ground truth", score.scored),
+        ("AP", figures.ap),
+        ("AP50", figures.ap50),
+        ("AR100", figures.ar100),
+    ]
+    for camera, item in score.tracking.items():
+        lines += [
+            (f"{camera} {name}", value)
+            for name, value in (
+                ("HOTA", item.hota),
+                ("MOTA", item.mota),
+                ("IDF1", item.idf1),
+                ("identity switches", item.id_switches),
+            )
+        ]
+    return lines
 
 
 def _print_table(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
