@@ -22,6 +22,7 @@ pytest.importorskip("vision_msgs", reason="needs vision_msgs: python -m ros_node
 
 from builtin_interfaces.msg import Time
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
+from rclpy.parameter import Parameter
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 from vision_msgs.msg import Detection2DArray, LabelInfo
 from visualization_msgs.msg import Marker, MarkerArray
@@ -31,6 +32,8 @@ from perception.draw import class_color
 from perception.errors import InputError
 from perception.frame import Frame
 from ros_nodes import convert, qos
+from ros_nodes.handover import Handover
+from ros_nodes.viewer_node import ViewerNode
 from ros_nodes.web.markers import box_markers
 from tests.ros_nodes.peer import NodeProcess, Peer
 
@@ -276,6 +279,38 @@ def test_a_taken_port_ends_the_start_with_one_sentence(tmp_path: Path) -> None:
         node = NodeProcess("viewer_node", tmp_path / "log", web_port=taken.getsockname()[1])
         assert node.process.wait(timeout=20) == 2
     assert "web_port" in node.output and "Traceback" not in node.output
+
+
+def test_pictures_and_results_of_the_same_process_come_by_reference() -> None:
+    peer, handover = Peer(), Handover()
+    handover.announce("/image_raw")
+    handover.announce("/tracks")
+    options = [Parameter("web", value=False)]
+    node = ViewerNode(handover, context=peer.context, parameter_overrides=options)
+    node.trigger_configure()
+    node.trigger_activate()
+    peer.add(node)
+    out = peer.collect(Image, "image_annotated", qos.image_subscription())
+    peer.wait_for(lambda: handover.wanted("/image_raw") and handover.wanted("/tracks"), "wanted")
+    pixels = np.full((HEIGHT, WIDTH, 3), 90, np.uint8)
+    stamp = 10**9
+
+    def fed() -> list[Any]:
+        nonlocal stamp
+        stamp += 10**7
+        frame = Frame(pixels, stamp, "optical")
+        handover.send("/image_raw", frame)
+        handover.send("/tracks", (frame, Detections.create([BOX], [0.9], [1], [7])))
+        return out
+
+    peer.wait_for(fed, "an annotated picture")
+    drawn = convert.image_frame(out[-1]).image
+    assert tuple(drawn[110, 40]) == class_color(1)
+    assert (pixels == 90).all()  # shared with other nodes: never drawn on
+    assert peer.node.count_subscribers("image_raw") == 0
+    node.trigger_shutdown()
+    node.destroy_node()
+    peer.close()
 
 
 # Without a process -------------------------------------------------------------------------------
