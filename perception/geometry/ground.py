@@ -25,27 +25,31 @@ class SizePrior:
     """How large objects of a class are, in m.
 
     height, height_sigma: mean and standard deviation. radius: half of the footprint's larger
-    side as a robot has to keep clear of it.
+    side as a robot has to keep clear of it. overhang: how far its nearest part reaches beyond
+    where it touches the ground.
     """
 
     height: float
     height_sigma: float
     radius: float
+    overhang: float = 0.0
 
 
 PRIORS: Mapping[str, SizePrior] = {
     # Adult stature is about 1.70 +- 0.10 m (NCD-RisC 2016, men and women together).
-    "person": SizePrior(1.70, 0.10, 0.30),
+    "person": SizePrior(1.70, 0.10, 0.30, 0.10),
     # Counterbalance trucks of 1.5 to 3 t: overhead guard at 2.0 to 2.2 m, mast up to 2.4 m.
-    "forklift": SizePrior(2.15, 0.20, 0.90),
+    "forklift": SizePrior(2.15, 0.20, 0.90, 0.20),
     # EN 13698-1 pallet 1.2 m x 0.8 m; from 0.14 m bare to about 1.8 m loaded.
     "pallet": SizePrior(1.00, 0.50, 0.60),
-    "car": SizePrior(1.50, 0.15, 0.90),
-    "truck": SizePrior(3.20, 0.60, 1.25),
-    "bus": SizePrior(3.10, 0.30, 1.25),
-    "motorcycle": SizePrior(1.50, 0.20, 0.50),
-    "bicycle": SizePrior(1.65, 0.20, 0.50),
-    "three_wheeler": SizePrior(1.80, 0.15, 0.70),
+    # Overhangs from axle to bumper: 0.8 to 1.0 m on cars, 1.2 to 1.5 m on trucks, 2.5 to 3 m on
+    # buses; on two wheels it is about a wheel's radius.
+    "car": SizePrior(1.50, 0.15, 0.90, 0.90),
+    "truck": SizePrior(3.20, 0.60, 1.25, 1.25),
+    "bus": SizePrior(3.10, 0.30, 1.25, 2.60),
+    "motorcycle": SizePrior(1.50, 0.20, 0.50, 0.30),
+    "bicycle": SizePrior(1.65, 0.20, 0.50, 0.30),
+    "three_wheeler": SizePrior(1.80, 0.15, 0.70, 0.50),
 }
 
 UNKNOWN_PRIOR = SizePrior(1.5, 1.0, 0.60)
@@ -86,7 +90,8 @@ class GroundEstimate:
     """Places of N boxes.
 
     distances: (N,) m from below the camera to the object's nearest edge. sigmas: (N,) m.
-    by_foot, by_size: (N,) m, the single estimates, NaN where one has nothing to say.
+    by_foot, by_size: (N,) m, the single estimates of where the object touches the ground, NaN
+        where one has nothing to say.
     positions: (N, 2) m, the object's centre in the base frame. covariances: (N, 2, 2) m^2.
     radii: (N,) m, half of the object's width, and at least that of its class.
     heights: (N,) m, as seen at this distance.
@@ -123,6 +128,7 @@ def locate(
     tall = np.array([size.height for size in prior])
     tall_sigma = np.array([size.height_sigma for size in prior])
     least = np.array([size.radius for size in prior])
+    overhang = np.array([size.overhang for size in prior])
 
     view = _View.of(corners, camera, settings)
     by_foot, foot_sigma = _by_foot(view, camera.mount.z, settings)
@@ -137,6 +143,8 @@ def locate(
     unknown = ~(use_foot | use_size)
     distances = np.where(unknown, bound / 2, distances)
     sigmas = np.where(unknown, bound / math.sqrt(12), sigmas)
+    heights = distances * (view.top - view.foot)
+    distances = np.where(unknown, distances, np.maximum(distances - overhang, 0.0))
 
     width = distances * (np.tan(view.left - view.bearing) + np.tan(view.bearing - view.right))
     radii = np.maximum(least, width / 2)
@@ -156,7 +164,7 @@ def locate(
         positions=camera.position[:2] + centre[:, None] * direction,
         covariances=covariances,
         radii=radii,
-        heights=distances * (view.top - view.foot),
+        heights=heights,
     )
 
 
@@ -287,23 +295,25 @@ class GroundTracks:
     def update(
         self,
         ids: Sequence[str],
-        places: GroundEstimate,
+        positions: Floats,
+        covariances: Floats,
         stamp_ns: int,
         ego: tuple[float, float, float] = (0.0, 0.0, 0.0),
     ) -> Floats:
         """float64 (N, 2) velocities over ground in axes of the base frame, m/s, NaN = unknown.
 
-        ids: track ids, "" where not tracked. ego: the robot's vx, vy (m/s) and wz (rad/s) since
-        the last picture. A velocity counts as known once its standard deviation is below half of
-        a new object's.
+        ids: track ids, "" where not tracked. positions: (N, 2) m in the base frame, covariances:
+        (N, 2, 2) m^2; a place that is not finite is passed over. ego: the robot's vx, vy (m/s)
+        and wz (rad/s) since the last picture. A velocity counts as known once its standard
+        deviation is below half of a new object's.
         """
         if self._stamp_ns is not None and stamp_ns < self._stamp_ns:
             self.restart()
         self._stamp_ns = stamp_ns
         velocities = np.full((len(ids), 2), np.nan)
         for row, name in enumerate(ids):
-            place, covariance = places.positions[row], places.covariances[row]
-            if not name or not np.isfinite(place).all():
+            place, covariance = positions[row], covariances[row]
+            if not name or not (np.isfinite(place).all() and np.isfinite(covariance).all()):
                 continue
             motion = self._motions.get(name)
             if motion is None:
@@ -348,7 +358,8 @@ class GroundTracks:
 
 
 def _correct(motion: _Motion, place: Floats, covariance: Floats) -> None:
-    innovation = motion.covariance[:2, :2] + covariance
+    # A source that claims to be exact must not make this singular.
+    innovation = motion.covariance[:2, :2] + covariance + np.eye(2) * 1e-6
     gain = np.linalg.solve(innovation, motion.covariance[:2, :]).T
     motion.state = motion.state + gain @ (place - motion.state[:2])
     motion.covariance = motion.covariance - gain @ motion.covariance[:2, :]

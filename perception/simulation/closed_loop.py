@@ -42,6 +42,9 @@ START_NS = 1_000_000_000
 MOVING = 0.02
 """m/s below which the robot counts as standing."""
 
+SETTLED = 3.0
+"""s of complete standstill after which a run is over; longer than any zone holds."""
+
 TRUTH = "truth (stand-in for a detector)"
 """Name of the detector in reports when boxes come from the simulator instead of a model."""
 
@@ -328,6 +331,7 @@ class _Loop:
         self._perception = Perception(world)
         self._pending: deque[Perceived] = deque()
         self._log = Log()
+        self._still_since = 0.0
 
     def run(self) -> Log:
         world, scenario = self._world, self._world.variation.scenario
@@ -342,6 +346,8 @@ class _Loop:
             self._log.record(world, decision, wanted)
             if self._on_step:
                 self._on_step(world, decision, detections)
+            if self._settled(decision):
+                break
             if world.x >= scenario.goal:
                 self._log.reached_goal = True
                 if scenario.expect.stops is not False:
@@ -350,6 +356,15 @@ class _Loop:
                 self._log.laps += 1
                 world.x = 0.0
         return self._log
+
+    def _settled(self, decision: Decision) -> bool:
+        """Whether nothing will change any more: all stand, and the robot for what is before it."""
+        world = self._world
+        waits = decision.cause is Cause.ZONE and decision.ratio == 0.0
+        still = waits and not world.twist.moving and all(walker.done for walker in world.walkers)
+        if not still or math.isfinite(world.variation.fault_at):
+            self._still_since = world.seconds
+        return world.seconds - self._still_since > SETTLED
 
     def _times(self) -> Times:
         now = START_NS + round(self._world.seconds * 1e9)

@@ -73,6 +73,11 @@ class Walker:
             left -= gap
             self.leg += 1
 
+    @property
+    def done(self) -> bool:
+        """Whether it has reached the end of its path."""
+        return self.leg >= len(self.plan.path)
+
     def clearance(self, x: float, y: float) -> float:
         """m from a point to the footprint's rectangle; negative inside is 0."""
         cos, sin = math.cos(self.heading), math.sin(self.heading)

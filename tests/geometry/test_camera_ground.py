@@ -1,11 +1,21 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from perception.errors import InputError
+from perception.geometry import ground
 from perception.geometry.camera import Camera, Mount
-from perception.geometry.ground import PRIORS, GroundSettings, GroundTracks, locate
+from perception.geometry.ground import GroundSettings, GroundTracks
+
+# These tests show flat boards, which reach no further than their foot.
+PRIORS = {name: replace(prior, overhang=0.0) for name, prior in ground.PRIORS.items()}
+
+
+def locate(boxes, labels, camera, settings=None):
+    return ground.locate(boxes, labels, camera, settings, PRIORS)
+
 
 MOUNT = Mount(z=1.2, x=0.2, pitch=math.radians(8))
 CAMERA = Camera.create(832, 512, [620, 0, 416, 0, 620, 256, 0, 0, 1], [], MOUNT)
@@ -128,7 +138,13 @@ def test_an_unknown_class_is_still_placed_by_its_foot():
 def test_no_boxes_no_places():
     found = locate([], [], CAMERA)
     assert found.positions.shape == (0, 2)
-    assert GroundTracks().update([], found, 1).shape == (0, 2)
+    assert feed(GroundTracks(), [], found, 1).shape == (0, 2)
+
+
+def test_the_part_that_overhangs_the_foot_is_nearer_than_the_foot():
+    board = ground.locate([box(6.0)], ["person"], CAMERA)
+    assert board.distances[0] == pytest.approx(5.8 - ground.PRIORS["person"].overhang, rel=0.01)
+    assert board.heights[0] == pytest.approx(1.7, rel=0.02)
 
 
 def test_settings_are_checked():
@@ -138,12 +154,16 @@ def test_settings_are_checked():
         GroundSettings(tilt_sigma=math.nan)
 
 
+def feed(tracks, ids, found, stamp, ego=(0.0, 0.0, 0.0)):
+    return tracks.update(ids, found.positions, found.covariances, stamp, ego)
+
+
 def drive(tracks, place_at, seconds=1.5, rate=20, ego=(0.0, 0.0, 0.0), name="7"):
     velocity = None
     for step in range(round(seconds * rate) + 1):
         now = step / rate
         found = locate([box(*place_at(now))], ["person"], CAMERA)
-        velocity = tracks.update([name], found, round((100 + now) * 1e9), ego)
+        velocity = feed(tracks, [name], found, round((100 + now) * 1e9), ego)
     return velocity[0]
 
 
@@ -168,10 +188,10 @@ def test_turning_on_the_spot_moves_nothing():
 
 def test_a_first_sight_and_an_untracked_box_have_no_velocity():
     found = locate([box(6.0)], ["person"], CAMERA)
-    assert np.isnan(GroundTracks().update(["7"], found, 1_000)).all()
+    assert np.isnan(feed(GroundTracks(), ["7"], found, 1_000)).all()
     tracks = GroundTracks()
     for stamp in range(20):
-        velocity = tracks.update([""], found, stamp * 50_000_000)
+        velocity = feed(tracks, [""], found, stamp * 50_000_000)
     assert np.isnan(velocity).all()
 
 
@@ -180,10 +200,10 @@ def test_tracks_are_forgotten_after_their_retention_and_when_time_goes_back():
     found = locate([box(6.0)], ["person"], CAMERA)
     nothing = locate([], [], CAMERA)
     for stamp in range(20):
-        tracks.update(["7"], found, 10**9 + stamp * 50_000_000)
-    tracks.update([], nothing, 4 * 10**9)
-    assert np.isnan(tracks.update(["7"], found, 4 * 10**9 + 1)).all()
+        feed(tracks, ["7"], found, 10**9 + stamp * 50_000_000)
+    feed(tracks, [], nothing, 4 * 10**9)
+    assert np.isnan(feed(tracks, ["7"], found, 4 * 10**9 + 1)).all()
     for stamp in range(20):
-        known = tracks.update(["7"], found, 5 * 10**9 + stamp * 50_000_000)
+        known = feed(tracks, ["7"], found, 5 * 10**9 + stamp * 50_000_000)
     assert np.isfinite(known).all()
-    assert np.isnan(tracks.update(["7"], found, 10**9)).all()
+    assert np.isnan(feed(tracks, ["7"], found, 10**9)).all()
