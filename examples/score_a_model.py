@@ -53,7 +53,7 @@ def main() -> None:
 
     figures = evaluate(tables)
     print(f"AP {figures.ap}, AP50 {figures.ap50}, AR100 {figures.ar100}")
-    parts = slices.build(tables, samples.conditions(pictures))
+    parts = slices.build(tables, samples.conditions(pictures, tables))
     for score in compare.score_slices(tables, parts, compare.Resampling(samples=100)):
         item = score.figures["ap50"]
         print(f"  {score.name:24} AP50 {item.value:.3f} ({item.low:.3f} to {item.high:.3f})")

@@ -36,24 +36,26 @@ def tables(
     )
 
 
-def conditions(samples: Sequence[Sample]) -> Conditions:
-    """What the samples know about pictures and objects.
-
-    Ignore regions follow the objects in the tables; nothing is known of them.
-    """
+def conditions(samples: Sequence[Sample], tables: BoxTables) -> Conditions:
+    """What the samples know about pictures and objects, row by row of their `tables`."""
+    rows = len(tables.truth)
     keys = sorted({key for sample in samples for key in sample.attributes})
     attributes = {key: [sample.attributes.get(key, "") for sample in samples] for key in keys}
     return Conditions(
         attributes={**attributes, "camera": [sample.camera for sample in samples]},
-        occlusion=_column(samples, "occlusion"),
-        truncation=_column(samples, "truncation"),
-        distance=_column(samples, "distance"),
+        occlusion=_column(samples, "occlusion", rows),
+        truncation=_column(samples, "truncation", rows),
+        distance=_column(samples, "distance", rows),
     )
 
 
-def _column(samples: Sequence[Sample], name: str) -> Floats:
-    parts = [np.asarray(getattr(sample, name), dtype=np.float64) for sample in samples]
-    return np.concatenate([*parts, np.zeros(0)])
+def _column(samples: Sequence[Sample], name: str, rows: int) -> Floats:
+    """float64 (rows,); the regions that follow the objects in the tables are NaN."""
+    known = [np.asarray(getattr(sample, name), dtype=np.float64) for sample in samples]
+    column = np.full(rows, np.nan)
+    count = sum(map(len, known))
+    column[:count] = np.concatenate([*known, np.zeros(0)])
+    return column
 
 
 def _renamed(
