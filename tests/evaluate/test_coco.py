@@ -178,3 +178,24 @@ def test_group_of_an_unknown_class_is_named():
         average_precision(
             [one([0, 0, 9, 9])], [one([0, 0, 9, 9])], ["car"], groups={"v": ["lorry"]}
         )
+
+
+def test_figures_of_real_annotations_equal_pycocotools(shared):
+    from dataclasses import replace
+
+    from perception.evaluate.coco_files import read_truth
+
+    folder = shared / "fixtures" / "coco" / "annotations"
+    for name in ("instances_train2017.json", "instances_val2017.json"):
+        truth = read_truth(folder / name)
+        rng = np.random.default_rng(7)
+        rows = np.repeat(np.arange(len(truth.truth)), 2)
+        near = truth.truth.boxes[rows] + rng.normal(0, 4, (len(rows), 4))
+        near[:, 2:] = np.maximum(near[:, 2:], 1)
+        found = Results(
+            truth.truth.image[rows], truth.truth.labels[rows], near, rng.random(len(rows)).round(2)
+        )
+        data = replace(truth.tables(found), results=found[rng.random(len(rows)) < 0.8])
+        result = coco.evaluate(data)
+        assert 0.05 < result.ap < 0.95
+        assert figures(result) == pytest.approx(reference(data), abs=1e-6)

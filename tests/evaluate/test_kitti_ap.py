@@ -5,6 +5,7 @@ import pytest
 
 from perception.evaluate import kitti
 from perception.evaluate.kitti import KittiFrame
+from tests.evaluate.kitti_traffic import traffic
 
 
 def frame(truth, results, name="0"):
@@ -102,3 +103,24 @@ def test_eleven_points_include_recall_zero_and_forty_do_not():
     result = score(frames)
     assert result.ap_r40 == pytest.approx(100 * 19 / 40)
     assert result.ap_r11 == pytest.approx(100 * 5 / 11)
+
+
+def test_figures_equal_the_development_kit():
+    # What the kit's evaluate_object (C++) printed for the same files: R40 and R11.
+    expected = {
+        ("Car", "easy"): (5.385, 11.888),
+        ("Car", "moderate"): (17.944, 21.426),
+        ("Car", "hard"): (35.580, 37.841),
+        ("Pedestrian", "easy"): (4.333, 11.636),
+        ("Pedestrian", "moderate"): (6.052, 14.205),
+        ("Pedestrian", "hard"): (10.789, 15.341),
+        ("Cyclist", "easy"): (1.286, 3.030),
+        ("Cyclist", "moderate"): (4.277, 5.980),
+        ("Cyclist", "hard"): (7.177, 9.552),
+    }
+    found = {
+        (item.kind, item.difficulty): (item.ap_r40, item.ap_r11)
+        for item in kitti.evaluate(traffic())
+    }
+    for key, figures in expected.items():
+        assert found[key] == pytest.approx(figures, abs=6e-4), key
