@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import cv2
 import numpy as np
 import onnx
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from perception.contract import ModelContract
 from perception.errors import InputError
-from perception.export.graph import Exported
+from perception.export.graph import Exported, ExportedAdapter
 from perception.export.onnx_file import trace
 from perception.export.settings import ExportSettings
+from perception.models import make_network
 from perception.models.network import Network
 from perception.models.settings import ModelSettings
 from perception.train.settings import RunSettings, build
 
 
-def load_run(path: Path) -> tuple[Network, RunSettings]:
+def load_run(path: Path) -> tuple[nn.Module, RunSettings]:
     """The averaged network of a run (folder or checkpoint) and its settings."""
     if path.is_dir():
         names = ("best.pt", "last.pt")
@@ -35,32 +39,56 @@ def load_run(path: Path) -> tuple[Network, RunSettings]:
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
         settings = build(RunSettings, json.loads(state["settings"]), str(path))
-        network = Network(settings.model)
+        network = make_network(settings.model)
         network.load_state_dict(state["average"])
     except (RuntimeError, KeyError, ValueError) as error:
         raise InputError(f"{path}: not a checkpoint of this version: {error}") from None
     return network.eval(), settings
 
 
-def make_contract(model: ModelSettings, settings: ExportSettings, provenance: dict[str, str]) -> ModelContract:
+def make_contract(
+    model: ModelSettings, settings: ExportSettings, provenance: dict[str, str]
+) -> ModelContract:
     """What the exported file says about itself."""
     width, height = settings.width or model.width, settings.height or model.height
     for name, value in (("width", width), ("height", height)):
         if value % 32:
             raise InputError(f"export: {name} is {value}, expected a multiple of 32")
     return ModelContract(
-        names=model.names, width=width, height=height, resize=settings.resize,
-        convention=settings.form, max_batch=settings.max_batch,
-        max_detections=settings.max_detections, provenance=provenance,
+        names=model.names,
+        width=width,
+        height=height,
+        resize=settings.resize,
+        convention=settings.form,
+        max_batch=settings.max_batch,
+        max_detections=settings.max_detections,
+        provenance=provenance,
     )
 
 
 def make_float32(
-    network: Network, settings: ExportSettings, provenance: dict[str, str]
-) -> tuple[Exported, onnx.ModelProto, ModelContract]:
+    network: nn.Module, settings: ExportSettings, provenance: dict[str, str]
+) -> tuple[Exported | ExportedAdapter, onnx.ModelProto, ModelContract]:
     """The float32 build, not yet verified."""
-    contract = make_contract(network.settings, settings, provenance)
-    module = Exported(network, settings.form, contract.width, contract.height, settings.max_detections).eval()
+    contract = make_contract(cast(Network, network).settings, settings, provenance)
+    if not isinstance(network, Network):
+        return _make_adapter(network, settings, contract)
+    module = Exported(
+        network, settings.form, contract.width, contract.height, settings.max_detections
+    ).eval()
+    return module, trace(module, contract, settings.opset), contract
+
+
+def _make_adapter(
+    network: nn.Module, settings: ExportSettings, contract: ModelContract
+) -> tuple[ExportedAdapter, onnx.ModelProto, ModelContract]:
+    """torchvision's detectors loop over pictures in Python: their graph holds exactly one."""
+    if settings.form != "decoded":
+        raise InputError(
+            f"export: form {settings.form} is not offered for torchvision's detectors, use decoded"
+        )
+    contract = dataclasses.replace(contract, max_batch=1)
+    module = ExportedAdapter(network)
     return module, trace(module, contract, settings.opset), contract
 
 

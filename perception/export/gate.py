@@ -55,32 +55,44 @@ def choose(builds: Sequence[Build], max_ap_loss: float) -> list[Verdict]:
     """
     base = builds[0]
     good = [
-        b for b in builds[1:]
+        b
+        for b in builds[1:]
         if b.milliseconds < base.milliseconds and base.ap50 - b.ap50 < max_ap_loss
     ]
     winner = min(good, key=lambda b: b.milliseconds, default=base)
     return [
-        Verdict(b.precision, b.milliseconds, b.ap50, b is winner, _reason(b, base, winner, max_ap_loss))
+        Verdict(
+            b.precision, b.milliseconds, b.ap50, b is winner, _reason(b, base, winner, max_ap_loss)
+        )
         for b in builds
     ]
 
 
 def _reason(build: Build, base: Build, winner: Build, max_ap_loss: float) -> str:
     if build is winner:
-        return "fastest within the allowed loss" if build is not base else "nothing faster kept its AP"
+        return (
+            "fastest within the allowed loss" if build is not base else "nothing faster kept its AP"
+        )
     if build is base:
         return f"{winner.precision} is faster and loses {base.ap50 - winner.ap50:.4f} AP50"
     reasons = []
     if not base.ap50 - build.ap50 < max_ap_loss:
         reasons.append(f"loses {base.ap50 - build.ap50:.4f} AP50, allowed below {max_ap_loss}")
     if not build.milliseconds < base.milliseconds:
-        reasons.append(f"{build.milliseconds:.2f} ms is not faster than float32's {base.milliseconds:.2f} ms")
+        reasons.append(
+            f"{build.milliseconds:.2f} ms is not faster than float32's {base.milliseconds:.2f} ms"
+        )
     return "; ".join(reasons) or f"slower than {winner.precision}"
 
 
 def measure_build(
-    precision: str, model: onnx.ModelProto, contract: ModelContract, settings: ModelSettings,
-    pictures: Sequence[Picture], images: Sequence[NDArray[np.uint8]], runs: int = 60,
+    precision: str,
+    model: onnx.ModelProto,
+    contract: ModelContract,
+    settings: ModelSettings,
+    pictures: Sequence[Picture],
+    images: Sequence[NDArray[np.uint8]],
+    runs: int = 60,
 ) -> Build:
     """Latency of the network alone and AP50 through the Detector, on this machine."""
     with tempfile.TemporaryDirectory() as folder:

@@ -28,7 +28,9 @@ def layers(model: onnx.ModelProto, inputs: dict[str, Sequence[int]]) -> list[Lay
     """
     model = onnx.ModelProto.FromString(model.SerializeToString())
     for value in model.graph.input:
-        for dim, size in zip(value.type.tensor_type.shape.dim, inputs.get(value.name, ()), strict=False):
+        for dim, size in zip(
+            value.type.tensor_type.shape.dim, inputs.get(value.name, ()), strict=False
+        ):
             dim.dim_value = size
     for output in model.graph.output:
         # A symbolic batch declared on the outputs would contradict the fixed one.
@@ -39,7 +41,7 @@ def layers(model: onnx.ModelProto, inputs: dict[str, Sequence[int]]) -> list[Lay
         for value in (*inferred.graph.value_info, *inferred.graph.output, *inferred.graph.input)
     }
     weights = {t.name: tuple(t.dims) for t in model.graph.initializer}
-    # The exporter shares equal tensors through Identity nodes, quantisation through DequantizeLinear.
+    # Equal tensors are shared through Identity nodes, quantised ones pass DequantizeLinear.
     for node in model.graph.node:
         if node.op_type in ("Identity", "DequantizeLinear") and node.input[0] in weights:
             weights[node.output[0]] = weights[node.input[0]]
@@ -61,5 +63,10 @@ def layers(model: onnx.ModelProto, inputs: dict[str, Sequence[int]]) -> list[Lay
 
 def parameter_count(model: onnx.ModelProto) -> int:
     """Numbers in floating-point or quantised weights (constants of shape arithmetic left out)."""
-    kinds = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.INT8, onnx.TensorProto.UINT8)
+    kinds = (
+        onnx.TensorProto.FLOAT,
+        onnx.TensorProto.FLOAT16,
+        onnx.TensorProto.INT8,
+        onnx.TensorProto.UINT8,
+    )
     return sum(prod(t.dims) for t in model.graph.initializer if t.data_type in kinds)

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
+from perception.export.settings import Form
 from perception.models.blocks import ConvNormAct
 from perception.models.network import STRIDES, Network, anchor_points, class_scores, decode_boxes
-from perception.export.settings import Form
 
 
 def fuse(network: nn.Module) -> nn.Module:
@@ -19,7 +19,9 @@ def fuse(network: nn.Module) -> nn.Module:
     network = copy.deepcopy(network).eval()
     for module in network.modules():
         if isinstance(module, ConvNormAct):
-            module[0] = fuse_conv_bn_eval(cast(nn.Conv2d, module[0]), cast(nn.BatchNorm2d, module[1]))
+            module[0] = fuse_conv_bn_eval(
+                cast(nn.Conv2d, module[0]), cast(nn.BatchNorm2d, module[1])
+            )
             module[1] = nn.Identity()
     return network
 
@@ -49,7 +51,9 @@ class Exported(nn.Module):
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
         net = self.network
         distances, logits = (
-            torch.cat([self._rows(x, h * w) for x, (h, w) in zip(maps, self.grid, strict=True)], dim=1)
+            torch.cat(
+                [self._rows(x, h * w) for x, (h, w) in zip(maps, self.grid, strict=True)], dim=1
+            )
             for maps in net.head.maps(net.neck(*net.backbone(images)))
         )
         scores = class_scores(logits, net.settings)
@@ -61,7 +65,9 @@ class Exported(nn.Module):
         best, label = scores.max(dim=2)
         top, index = best.topk(min(self.rows, boxes.shape[1]), dim=1)
         chosen = boxes.gather(1, index[..., None].expand(-1, -1, 4))
-        return (torch.cat([chosen, top[..., None], label.gather(1, index)[..., None].float()], dim=2),)
+        return (
+            torch.cat([chosen, top[..., None], label.gather(1, index)[..., None].float()], dim=2),
+        )
 
     @staticmethod
     def _rows(level: Tensor, cells: int) -> Tensor:
@@ -78,3 +84,17 @@ class Exported(nn.Module):
             part.transpose(1, 2).reshape(-1, int(rows.shape[2]), h, w)
             for part, (h, w) in zip(parts, self.grid, strict=True)
         )
+
+
+class ExportedAdapter(nn.Module):
+    """One of torchvision's detectors with outputs of a fixed size; one picture a call."""
+
+    output_names = ["boxes", "scores"]
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = copy.deepcopy(network).eval()
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        boxes, scores = cast(Network, self.network).predict(images)
+        return boxes, scores

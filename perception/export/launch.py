@@ -35,8 +35,13 @@ def export(args: argparse.Namespace) -> int:
     """Runs `waysight export`; returns the exit code."""
     width, height = parse_size(args.size) if args.size else (0, 0)
     settings = ExportSettings(
-        form=args.form, precision=args.precision, width=width, height=height, resize=args.resize,
-        max_batch=args.max_batch, max_ap_loss=args.max_ap_loss,
+        form=args.form,
+        precision=args.precision,
+        width=width,
+        height=height,
+        resize=args.resize,
+        max_batch=args.max_batch,
+        max_ap_loss=args.max_ap_loss,
     )
     out = args.out or (args.run if args.run.is_dir() else args.run.parent) / "model.onnx"
     report = export_run(args.run, out, settings, args.pictures)
@@ -46,63 +51,88 @@ def export(args: argparse.Namespace) -> int:
 
 
 def parse_size(text: str) -> tuple[int, int]:
-    """"416x256" -> (416, 256)."""
+    """ "416x256" -> (416, 256)."""
     parts = text.lower().split("x")
     if len(parts) != 2 or not all(part.isdigit() and int(part) > 0 for part in parts):
         raise InputError(f"size {text!r}: expected WIDTHxHEIGHT, such as 416x256")
     return int(parts[0]), int(parts[1])
 
 
-def export_run(run: Path, out: Path, settings: ExportSettings, pictures: Path | None) -> dict[str, Any]:
+def export_run(
+    run: Path, out: Path, settings: ExportSettings, pictures: Path | None
+) -> dict[str, Any]:
     """Builds, verifies and writes; returns what was measured. Refusal leaves no file."""
     console = Console()
     network, of_run = load_run(run)
     scored = validation_pictures(of_run)
-    files = sorted(p for p in pictures.rglob("*") if p.suffix.lower() in PICTURE_SUFFIXES) if pictures else [p.file for p in scored]
+    files = (
+        sorted(p for p in pictures.rglob("*") if p.suffix.lower() in PICTURE_SUFFIXES)
+        if pictures
+        else [p.file for p in scored]
+    )
     images = read_pictures(files, COMPARED)
     provenance = {"run": run.name, "size": network.settings.size}
     module, float32, contract = make_float32(network, settings, provenance)
-    difference = compare(module, float32, contract, images, settings.score_tolerance, settings.box_tolerance)
+    difference = compare(
+        module, float32, contract, images, settings.score_tolerance, settings.box_tolerance
+    )
     console.print(f"torch and ONNX Runtime agree: {difference}")
-    chosen, verdicts = _precision(settings, float32, contract, network.settings, of_run, scored, files)
+    chosen, verdicts = _precision(
+        settings, float32, contract, network.settings, of_run, scored, files
+    )
     save(chosen, out)
     _table(console, verdicts)
     console.print(f"wrote {out}", markup=False)
-    return {"file": str(out), "agreement": dataclasses.asdict(difference),
-            "builds": [verdict.to_plain() for verdict in verdicts]}
+    return {
+        "file": str(out),
+        "agreement": dataclasses.asdict(difference),
+        "builds": [verdict.to_plain() for verdict in verdicts],
+    }
 
 
 def validation_pictures(run: RunSettings) -> list[Picture]:
     """The labelled pictures of the run's validation sets that are still where they were."""
     root = Path(run.data.root)
     return [
-        picture for one in run.data.val if (root / one.annotations).is_file()
+        picture
+        for one in run.data.val
+        if (root / one.annotations).is_file()
         for picture in read_set(one, run.model, root)
     ]
 
 
 def _precision(
-    settings: ExportSettings, float32: onnx.ModelProto, contract: ModelContract, model: ModelSettings,
-    run: RunSettings, scored: list[Picture], files: list[Path],
+    settings: ExportSettings,
+    float32: onnx.ModelProto,
+    contract: ModelContract,
+    model: ModelSettings,
+    run: RunSettings,
+    scored: list[Picture],
+    files: list[Path],
 ) -> tuple[onnx.ModelProto, list[gate.Verdict]]:
     """The build to write, and the verdicts of the gate where it was asked."""
     if settings.precision == "float32":
         return float32, []
     makers = {
         "float16": lambda: to_float16(float32),
-        "int8": lambda: to_int8(float32, contract, read_pictures(calibration_files(run, files), settings.calibration)),
+        "int8": lambda: to_int8(
+            float32, contract, read_pictures(calibration_files(run, files), settings.calibration)
+        ),
     }
     wanted = ["float16", "int8"] if settings.precision == "auto" else [settings.precision]
     made = {"float32": float32, **{name: makers[name]() for name in wanted}}
     if not scored:
         raise ExportRefused(
-            f"export: precision {settings.precision} needs labelled validation pictures to prove what "
-            "it loses; the run's data is not there; no file written"
+            f"export: precision {settings.precision} needs labelled validation pictures to prove "
+            "what it loses; the run's data is not there; no file written"
         )
     step = max(1, len(scored) // SCORED)
     pictures = scored[::step]
     images = read_pictures([p.file for p in pictures], len(pictures))
-    builds = [gate.measure_build(name, one, contract, model, pictures, images) for name, one in made.items()]
+    builds = [
+        gate.measure_build(name, one, contract, model, pictures, images)
+        for name, one in made.items()
+    ]
     if settings.precision == "auto":
         verdicts = gate.choose(builds, settings.max_ap_loss)
         kept = next(v.precision for v in verdicts if v.kept)
@@ -113,14 +143,16 @@ def _precision(
             f"export: {settings.precision} loses {loss:.4f} AP50, allowed is less than "
             f"{settings.max_ap_loss}; no file written"
         )
-    return made[settings.precision], gate.choose(builds, settings.max_ap_loss)
+    return made[settings.precision], []
 
 
 def calibration_files(run: RunSettings, otherwise: list[Path]) -> list[Path]:
     """Training pictures, so that nothing is scored on what it was calibrated on."""
     root = Path(run.data.root)
     files = [
-        p.file for one in run.data.train if (root / one.annotations).is_file()
+        p.file
+        for one in run.data.train
+        if (root / one.annotations).is_file()
         for p in read_set(one, run.model, root)
     ]
     return files or otherwise
@@ -131,7 +163,11 @@ def _table(console: Console, verdicts: list[gate.Verdict]) -> None:
         return
     table = Table("build", "ms p50", "AP50", "kept", "why", title="precision on this machine")
     for v in verdicts:
-        table.add_row(v.precision, f"{v.milliseconds:.2f}", f"{v.ap50:.3f}", "yes" if v.kept else "no", v.reason)
+        table.add_row(
+            v.precision,
+            f"{v.milliseconds:.2f}",
+            f"{v.ap50:.3f}",
+            "yes" if v.kept else "no",
+            v.reason,
+        )
     console.print(table)
-
-

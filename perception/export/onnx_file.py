@@ -2,34 +2,43 @@
 
 from __future__ import annotations
 
+import io
 import warnings
 from pathlib import Path
 
 import onnx
 import torch
+from onnx import shape_inference
 
 from perception.contract import METADATA_KEY, ModelContract
 from perception.errors import InputError
-from perception.export.graph import Exported
+from perception.export.graph import Exported, ExportedAdapter
 from perception.files import atomic_path
 
 
-def trace(module: Exported, contract: ModelContract, opset: int) -> onnx.ModelProto:
+def trace(
+    module: Exported | ExportedAdapter, contract: ModelContract, opset: int
+) -> onnx.ModelProto:
     """The ONNX graph of a module, dynamic in the batch, contract in its metadata."""
-    import io
-
     # Traced with two pictures: a batch of one invites the tracer to fold the batch dimension.
-    example = torch.zeros(2, 3, contract.height, contract.width)
+    dynamic = contract.max_batch > 1
+    example = torch.zeros(1 + dynamic, 3, contract.height, contract.width)
     names = module.output_names
+    open_sizes = {name: {0: "batch"} for name in (contract.input_name, *names)} if dynamic else {}
     buffer = io.BytesIO()
     with warnings.catch_warnings(), torch.no_grad():
         # The tracing exporter writes opset 17 for this graph without control flow and needs no
         # further package; its deprecation is not the user's concern.
         warnings.simplefilter("ignore")
         torch.onnx.export(
-            module.eval(), (example,), buffer, dynamo=False, opset_version=opset,
-            input_names=[contract.input_name], output_names=names,
-            dynamic_axes={name: {0: "batch"} for name in (contract.input_name, *names)},
+            module.eval(),
+            (example,),
+            buffer,
+            dynamo=False,
+            opset_version=opset,
+            input_names=[contract.input_name],
+            output_names=names,
+            dynamic_axes=open_sizes,
         )
     model = onnx.load_from_string(buffer.getvalue())
     embed(model, contract)
@@ -41,8 +50,9 @@ def embed(model: onnx.ModelProto, contract: ModelContract) -> None:
 
     InputError when the contract names another number of classes than the graph gives.
     """
-    scores = next((o for o in model.graph.output if o.name == "scores"), None)
-    if scores is not None:
+    shaped = shape_inference.infer_shapes(model, data_prop=True)
+    scores = next((o for o in shaped.graph.output if o.name == "scores"), None)
+    if scores is not None and scores.type.tensor_type.shape.dim:
         classes = scores.type.tensor_type.shape.dim[-1].dim_value
         if classes and classes != len(contract.names):
             raise InputError(

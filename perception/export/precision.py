@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
 from onnxruntime.transformers.float16 import DEFAULT_OP_BLOCK_LIST, convert_float_to_float16
+from onnxruntime.transformers.onnx_model import OnnxModel
 
 from perception.contract import ModelContract
 from perception.errors import InputError
@@ -27,9 +28,13 @@ def to_float16(model: onnx.ModelProto) -> onnx.ModelProto:
     runtimes refuse a file in which they are not.
     """
     copy = onnx.ModelProto.FromString(model.SerializeToString())
-    return convert_float_to_float16(
+    made = convert_float_to_float16(
         copy, keep_io_types=True, op_block_list=sorted({*DEFAULT_OP_BLOCK_LIST, "Resize"})
     )
+    # The converter appends its casts at the end; the format asks for every node after its inputs.
+    ordered = OnnxModel(made)
+    ordered.topological_sort()
+    return ordered.model
 
 
 class _Pictures(CalibrationDataReader):  # type: ignore[misc]
@@ -39,7 +44,9 @@ class _Pictures(CalibrationDataReader):  # type: ignore[misc]
         self._blobs = self._read(images, contract)
 
     @staticmethod
-    def _read(images: Sequence[NDArray[np.uint8]], contract: ModelContract) -> Iterator[dict[str, NDArray[np.float32]]]:
+    def _read(
+        images: Sequence[NDArray[np.uint8]], contract: ModelContract
+    ) -> Iterator[dict[str, NDArray[np.float32]]]:
         prepare = Preprocessor(contract)
         for image in images:
             blob, _ = prepare([Frame(image)])
@@ -66,10 +73,17 @@ def to_int8(
         onnx.save(model, source)
         quant_pre_process(source, ready, skip_symbolic_shape=True)
         quantize_static(
-            ready, target, _Pictures(images, contract), quant_format=QuantFormat.QDQ,
-            op_types_to_quantize=["Conv"], nodes_to_exclude=last_layers(onnx.load(ready)),
-            per_channel=True, reduce_range=True, activation_type=QuantType.QUInt8,
-            weight_type=QuantType.QInt8, extra_options={"ActivationSymmetric": False},
+            ready,
+            target,
+            _Pictures(images, contract),
+            quant_format=QuantFormat.QDQ,
+            op_types_to_quantize=["Conv"],
+            nodes_to_exclude=last_layers(onnx.load(ready)),
+            per_channel=True,
+            reduce_range=True,
+            activation_type=QuantType.QUInt8,
+            weight_type=QuantType.QInt8,
+            extra_options={"ActivationSymmetric": False},
         )
         made = onnx.load(target)
     # Quantisation drops the metadata; the contract must not be lost with it.

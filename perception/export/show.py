@@ -20,7 +20,7 @@ from perception.zoo import model_path
 
 
 def show(model: str, runs: int, threads: int | None, json_file: Path | None) -> int:
-    """Prints layers, parameters, GMAC, contract and measured milliseconds; returns the exit code."""
+    """Prints layers, parameters, GMAC, contract and milliseconds; returns the exit code."""
     if runs < 0:
         raise InputError(f"model show: --runs is {runs}, expected 0 or more")
     path = model_path(model)
@@ -37,9 +37,13 @@ def show(model: str, runs: int, threads: int | None, json_file: Path | None) -> 
         "outputs": session.output_names,
         "parameters": parameter_count(graph),
         "gmac": sum(layer.macs for layer in found) / 1e9,
-        "contract": None if contract is None else {
-            "names": list(contract.names), "convention": contract.convention,
-            "resize": contract.resize, "provenance": dict(contract.provenance),
+        "contract": None
+        if contract is None
+        else {
+            "names": list(contract.names),
+            "convention": contract.convention,
+            "resize": contract.resize,
+            "provenance": dict(contract.provenance),
         },
     }
     if runs:
@@ -69,7 +73,11 @@ def measure(session: Session, inputs: dict[str, tuple[int, ...]], runs: int) -> 
         session.run(feeds)
         if i >= max(3, runs // 10):
             taken.append(1000 * (time.perf_counter() - started))
-    return {"p50": float(np.percentile(taken, 50)), "p90": float(np.percentile(taken, 90)), "runs": runs}
+    return {
+        "p50": float(np.percentile(taken, 50)),
+        "p90": float(np.percentile(taken, 90)),
+        "runs": runs,
+    }
 
 
 def _print(report: dict[str, Any], found: list[Layer]) -> None:
@@ -77,22 +85,30 @@ def _print(report: dict[str, Any], found: list[Layer]) -> None:
     table = Table("layer", "kind", "output", "parameters", "MMAC", title=report["file"])
     for layer in found:
         table.add_row(
-            layer.name, layer.kind, "x".join(map(str, layer.shape)), f"{layer.parameters:,}",
+            layer.name,
+            layer.kind,
+            "x".join(map(str, layer.shape)),
+            f"{layer.parameters:,}",
             f"{layer.macs / 1e6:.2f}",
         )
     console.print(table)
     console.print(
-        f"{report['parameters']:,} parameters, {report['gmac']:.4f} GMAC (multiply-accumulates, batch 1), "
+        f"{report['parameters']:,} parameters, {report['gmac']:.4f} GMAC "
+        f"(multiply-accumulates, batch 1), "
         f"{report['bytes'] / 1e6:.2f} MB"
     )
     if report["contract"]:
         contract = report["contract"]
         console.print(
             f"classes: {', '.join(contract['names'])}; outputs: {contract['convention']}; "
-            f"pictures are fitted by: {contract['resize']}", markup=False,
+            f"pictures are fitted by: {contract['resize']}",
+            markup=False,
         )
     else:
         console.print("no contract inside: this is a foreign file, declare one to use it")
     if "milliseconds" in report:
         ms = report["milliseconds"]
-        console.print(f"network alone on this machine now: p50 {ms['p50']:.2f} ms, p90 {ms['p90']:.2f} ms ({ms['runs']} runs)")
+        console.print(
+            f"network alone on this machine now: p50 {ms['p50']:.2f} ms, "
+            f"p90 {ms['p90']:.2f} ms ({ms['runs']} runs)"
+        )

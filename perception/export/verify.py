@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from perception.contract import ModelContract
 from perception.errors import WaysightError
-from perception.export.graph import Exported
+from perception.export.graph import Exported, ExportedAdapter
 from perception.frame import Frame
 from perception.runtime.decode import MAX_CANDIDATES, Candidates, decode
 from perception.runtime.preprocess import Preprocessor
@@ -30,14 +30,20 @@ class Difference:
     """Largest differences over all pictures: scores (0..1), box edges (pixels of the picture)."""
 
     pictures: int
+    rows: int
     score: float
     box: float
 
     def __str__(self) -> str:
-        return f"{self.pictures} pictures, scores within {self.score:.1e}, boxes within {self.box:.2g} px"
+        return (
+            f"{self.rows} rows of {self.pictures} pictures, scores within {self.score:.1e}, "
+            f"boxes within {self.box:.2g} px"
+        )
 
 
-def torch_outputs(module: Exported, blob: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
+def torch_outputs(
+    module: Exported | ExportedAdapter, blob: NDArray[np.float32]
+) -> dict[str, NDArray[np.float32]]:
     """Outputs of the torch module by name."""
     with torch.no_grad():
         values = module(torch.from_numpy(blob.copy()))
@@ -45,8 +51,12 @@ def torch_outputs(module: Exported, blob: NDArray[np.float32]) -> dict[str, NDAr
 
 
 def compare(
-    module: Exported, model: onnx.ModelProto, contract: ModelContract, images: Sequence[NDArray[np.uint8]],
-    score_tolerance: float, box_tolerance: float,
+    module: Exported | ExportedAdapter,
+    model: onnx.ModelProto,
+    contract: ModelContract,
+    images: Sequence[NDArray[np.uint8]],
+    score_tolerance: float,
+    box_tolerance: float,
 ) -> Difference:
     """Compares what both give for every picture, row by row, before non-maximum suppression.
 
@@ -55,9 +65,11 @@ def compare(
     differs.
     """
     if not images:
-        raise ExportRefused("export: no pictures to compare torch and ONNX Runtime on; no file written")
+        raise ExportRefused(
+            "export: no pictures to compare torch and ONNX Runtime on; no file written"
+        )
     prepare = Preprocessor(contract)
-    worst_score = worst_box = 0.0
+    worst_score, worst_box, rows = 0.0, 0.0, 0
     limit = contract.max_detections if contract.convention == "e2e" else MAX_CANDIDATES
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
@@ -67,42 +79,56 @@ def compare(
             blob, plans = prepare([Frame(image)])
             scale = np.tile(np.array(plans[0].scale, np.float32), 2)
             both = [
-                decode(outputs, contract, 0, LOWEST)
-                for outputs in (torch_outputs(module, blob), session.run({contract.input_name: blob}))
+                decode(outputs, contract, 0, 0.0)
+                for outputs in (
+                    torch_outputs(module, blob),
+                    session.run({contract.input_name: blob}),
+                )
             ]
-            score, box = _difference(both[0], both[1], scale, score_tolerance, box_tolerance, limit)
+            score, box, count = _difference(
+                both[0], both[1], scale, score_tolerance, box_tolerance, limit
+            )
+            rows += count
             worst_score, worst_box = max(worst_score, score), max(worst_box, box)
             if score > score_tolerance or box > box_tolerance:
                 raise ExportRefused(
-                    f"export: picture {number}: ONNX Runtime differs from torch by {score:.2g} in score "
-                    f"(allowed {score_tolerance}) and {box:.2g} px in boxes (allowed {box_tolerance}); "
-                    "no file written"
+                    f"export: picture {number}: ONNX Runtime differs from torch by {score:.2g} in "
+                    f"score (allowed {score_tolerance}) and {box:.2g} px in boxes (allowed "
+                    f"{box_tolerance}); no file written"
                 )
-    return Difference(len(images), worst_score, worst_box)
+    if not rows:
+        raise ExportRefused("export: no row of any picture could be compared; no file written")
+    return Difference(len(images), rows, worst_score, worst_box)
 
 
-#: Rows that score less on both sides are not compared.
-LOWEST = 0.02
+#: Rows this close to the cut may be on one side only; float32 builds differ by far less.
+MARGIN = 1e-5
 
 
 def _difference(
-    a: Candidates, b: Candidates, scale: NDArray[np.float32], score_tolerance: float, box_tolerance: float,
+    a: Candidates,
+    b: Candidates,
+    scale: NDArray[np.float32],
+    score_tolerance: float,
+    box_tolerance: float,
     limit: int,
-) -> tuple[float, float]:
-    """Largest (score, box) difference between a row and the row of the other side nearest to it."""
+) -> tuple[float, float, int]:
+    """Largest (score, box) difference between a row and the row of the other side nearest to it,
+    and how many rows were compared."""
     if a.invalid_rows or b.invalid_rows:
-        return float("inf"), float("inf")
-    score = box = 0.0
+        return float("inf"), float("inf"), 0
+    score, box, rows = 0.0, 0.0, 0
     # Where rows were cut off at a limit, those near the cut may have no partner.
     cut = [float(side.scores.min()) for side in (a, b) if len(side.scores) >= limit]
-    lowest = max([LOWEST, *cut]) + score_tolerance
+    lowest = max([0.0, *cut]) + MARGIN
     for one, other in ((a, b), (b, a)):
         certain = np.flatnonzero(one.scores > lowest)
         if len(certain) and not len(other.scores):
-            return float(one.scores.max()), 0.0
+            return float(one.scores.max()), 0.0, len(certain)
+        rows += len(certain)
         for i in certain:
             boxes = np.abs((other.boxes - one.boxes[i]) / scale).max(axis=1)
             scores = np.abs(other.scores - one.scores[i])
             j = int(np.maximum(boxes / box_tolerance, scores / score_tolerance).argmin())
             score, box = max(score, float(scores[j])), max(box, float(boxes[j]))
-    return score, box
+    return score, box, rows

@@ -17,7 +17,12 @@ class ConvNormAct(nn.Sequential):
     """Convolution, batch norm, activation. `act=""` leaves the activation out."""
 
     def __init__(
-        self, inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1,
+        self,
+        inputs: int,
+        outputs: int,
+        kernel: int,
+        stride: int = 1,
+        groups: int = 1,
         act: str = "relu",
     ) -> None:
         layers: list[nn.Module] = [

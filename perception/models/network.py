@@ -142,6 +142,11 @@ class Network(nn.Module):
         anchors = anchor_points(images.shape[3], images.shape[2], images.device)
         return decode_boxes(distances.float(), anchors), logits.float()
 
+    def predict(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """images (B, 3, H, W) 0..1 -> boxes (B, A, 4) network pixels, scores (B, A, C)."""
+        boxes, logits = self(images)
+        return boxes, class_scores(logits, self.settings)
+
 
 def decode_boxes(distances: Tensor, anchors: Tensor) -> Tensor:
     """(B, A, 4) log distances left, top, right, bottom in cells -> xyxy in network pixels.

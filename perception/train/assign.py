@@ -36,7 +36,9 @@ class Assignment:
 
 def pair_iou(a: Tensor, b: Tensor) -> Tensor:
     """IoU of boxes (..., 4) xyxy, broadcast."""
-    side = (torch.minimum(a[..., 2:], b[..., 2:]) - torch.maximum(a[..., :2], b[..., :2])).clamp(min=0)
+    side = (torch.minimum(a[..., 2:], b[..., 2:]) - torch.maximum(a[..., :2], b[..., :2])).clamp(
+        min=0
+    )
     inter = side[..., 0] * side[..., 1]
     area_a = (a[..., 2] - a[..., 0]) * (a[..., 3] - a[..., 1])
     area_b = (b[..., 2] - b[..., 0]) * (b[..., 3] - b[..., 1])
@@ -45,7 +47,11 @@ def pair_iou(a: Tensor, b: Tensor) -> Tensor:
 
 @torch.no_grad()
 def assign(
-    boxes: Tensor, scores: Tensor, anchors: Tensor, batch: Batch, channel: Tensor,
+    boxes: Tensor,
+    scores: Tensor,
+    anchors: Tensor,
+    batch: Batch,
+    channel: Tensor,
     settings: AssignSettings,
 ) -> Assignment:
     """Chooses the anchors that learn each object.
@@ -82,10 +88,14 @@ def _settle(chosen: Tensor, iou: Tensor, owner: Tensor, images: int) -> tuple[Te
     rows, columns = chosen.nonzero(as_tuple=True)
     place = owner[rows] * chosen.shape[1] + columns
     overlap = iou[rows, columns]
-    best = iou.new_full((images * chosen.shape[1],), -1.0).scatter_reduce_(0, place, overlap, "amax")
+    best = iou.new_full((images * chosen.shape[1],), -1.0).scatter_reduce_(
+        0, place, overlap, "amax"
+    )
     keep = overlap >= best[place]
     rows, columns, place = rows[keep], columns[keep], place[keep]
     # Equal IoU (two equal boxes): the first object wins.
-    first = rows.new_full((images * chosen.shape[1],), chosen.shape[0]).scatter_reduce_(0, place, rows, "amin")
+    first = rows.new_full((images * chosen.shape[1],), chosen.shape[0]).scatter_reduce_(
+        0, place, rows, "amin"
+    )
     single = rows == first[place]
     return rows[single], columns[single]

@@ -45,8 +45,19 @@ class AugmentSettings:
     def none() -> AugmentSettings:
         """Letterbox only."""
         return AugmentSettings(
-            flip=0, mosaic=0, scale=(1, 1), stretch=0, aspect=0, colour=0, grey=0, fog=0, rain=0,
-            night=0, noise=0, blur=0, jpeg=0,
+            flip=0,
+            mosaic=0,
+            scale=(1, 1),
+            stretch=0,
+            aspect=0,
+            colour=0,
+            grey=0,
+            fog=0,
+            rain=0,
+            night=0,
+            noise=0,
+            blur=0,
+            jpeg=0,
         )
 
 
@@ -61,8 +72,13 @@ class Example:
 
 
 def place(
-    image: NDArray[np.uint8], picture: Picture, width: int, height: int,
-    rng: np.random.Generator, settings: AugmentSettings, zoom: float = 1.0,
+    image: NDArray[np.uint8],
+    picture: Picture,
+    width: int,
+    height: int,
+    rng: np.random.Generator,
+    settings: AugmentSettings,
+    zoom: float = 1.0,
 ) -> Example:
     """Warps one picture into a (height, width) canvas, once, straight from the cache."""
     fit_x, fit_y = width / picture.width, height / picture.height
@@ -88,8 +104,12 @@ def place(
     matrix[0, 2] += (matrix[0, 0] - 1) / 2
     matrix[1, 2] += (matrix[1, 1] - 1) / 2
     warped = cv2.warpAffine(
-        image, matrix, (width, height), flags=cv2.INTER_LINEAR,
-        borderMode=cv2.BORDER_CONSTANT, borderValue=(PAD, PAD, PAD),
+        image,
+        matrix,
+        (width, height),
+        flags=cv2.INTER_LINEAR,
+        borderMode=cv2.BORDER_CONSTANT,
+        borderValue=(PAD, PAD, PAD),
     )
     move = np.array([sx, sy, sx, sy], np.float32), np.array([tx, ty, tx, ty], np.float32)
     boxes = _sorted_corners(picture.boxes * move[0] + move[1])
@@ -98,14 +118,18 @@ def place(
     regions[:, 5] *= abs(sx * sy)
     return _clip(
         Example(np.asarray(warped, np.uint8), boxes, picture.labels, regions),
-        (0, 0, width, height), settings.keep_visible,
+        (0, 0, width, height),
+        settings.keep_visible,
     )
 
 
 def _sorted_corners(boxes: NDArray[np.float32]) -> NDArray[np.float32]:
     """Left before right after a mirror."""
     out = boxes.astype(np.float32)
-    out[:, 0], out[:, 2] = np.minimum(boxes[:, 0], boxes[:, 2]), np.maximum(boxes[:, 0], boxes[:, 2])
+    out[:, 0], out[:, 2] = (
+        np.minimum(boxes[:, 0], boxes[:, 2]),
+        np.maximum(boxes[:, 0], boxes[:, 2]),
+    )
     return out
 
 
@@ -117,7 +141,12 @@ def _clip(example: Example, window: tuple[int, int, int, int], keep: float) -> E
     size = cut[:, 2:] - cut[:, :2]
     full = (example.boxes[:, 2:] - example.boxes[:, :2]).prod(axis=1)
     inside = (size > 0).all(axis=1)
-    good = inside & (size.prod(axis=1) >= keep * full) & (size.min(axis=1) >= 2) & (size.max(axis=1) >= 4)
+    good = (
+        inside
+        & (size.prod(axis=1) >= keep * full)
+        & (size.min(axis=1) >= 2)
+        & (size.max(axis=1) >= 4)
+    )
     weak = cut[inside & ~good]
     regions = example.regions.copy()
     regions[:, :4] = np.clip(regions[:, :4], low, high)
@@ -133,7 +162,10 @@ def _clip(example: Example, window: tuple[int, int, int, int], keep: float) -> E
         axis=1,
     )
     return Example(
-        example.image, cut[good], example.labels[good], np.concatenate([regions, extra]).astype(np.float32)
+        example.image,
+        cut[good],
+        example.labels[good],
+        np.concatenate([regions, extra]).astype(np.float32),
     )
 
 
@@ -141,8 +173,13 @@ def _clip(example: Example, window: tuple[int, int, int, int], keep: float) -> E
 CHANNELS_IGNORED = 8
 
 
-def mosaic(parts: list[tuple[NDArray[np.uint8], Picture]], width: int, height: int,
-           rng: np.random.Generator, settings: AugmentSettings) -> Example:
+def mosaic(
+    parts: list[tuple[NDArray[np.uint8], Picture]],
+    width: int,
+    height: int,
+    rng: np.random.Generator,
+    settings: AugmentSettings,
+) -> Example:
     """Four pictures around a random centre."""
     cx = int(width * rng.uniform(0.35, 0.65))
     cy = int(height * rng.uniform(0.35, 0.65))
@@ -160,7 +197,9 @@ def mosaic(parts: list[tuple[NDArray[np.uint8], Picture]], width: int, height: i
     return Example(canvas, np.concatenate(boxes), np.concatenate(labels), np.concatenate(regions))
 
 
-def paint(image: NDArray[np.uint8], rng: np.random.Generator, settings: AugmentSettings) -> NDArray[np.uint8]:
+def paint(
+    image: NDArray[np.uint8], rng: np.random.Generator, settings: AugmentSettings
+) -> NDArray[np.uint8]:
     """Colour, weather and camera faults; labels do not change."""
     if rng.random() < settings.grey:
         grey = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)
@@ -229,7 +268,13 @@ def _rain(image: NDArray[np.uint8], rng: np.random.Generator) -> NDArray[np.uint
     slant = int(rng.integers(-4, 5))
     for x, y in zip(rng.integers(0, width, 120), rng.integers(0, height, 120), strict=True):
         length = int(rng.integers(4, 14))
-        cv2.line(streaks, (int(x), int(y)), (int(x) + slant, int(y) + length), int(rng.integers(60, 160)), 1)
+        cv2.line(
+            streaks,
+            (int(x), int(y)),
+            (int(x) + slant, int(y) + length),
+            int(rng.integers(60, 160)),
+            1,
+        )
     streaks = np.asarray(cv2.GaussianBlur(streaks, (3, 3), 0), np.uint8)
     return np.asarray(cv2.add(image, cv2.merge([streaks, streaks, streaks])), np.uint8)
 

@@ -25,7 +25,9 @@ class PictureCache:
     def __init__(self, pixels: Path, shapes: NDArray[np.int64]) -> None:
         self._shapes = shapes
         self._starts = np.concatenate([[0], np.cumsum(shapes.prod(axis=1) * 3)])
-        self._pixels = np.memmap(pixels, np.uint8, "r") if self._starts[-1] else np.empty(0, np.uint8)
+        self._pixels = (
+            np.memmap(pixels, np.uint8, "r") if self._starts[-1] else np.empty(0, np.uint8)
+        )
 
     def __len__(self) -> int:
         return len(self._shapes)
@@ -58,7 +60,7 @@ def open_cache(files: Sequence[Path], folder: Path, longest: int) -> PictureCach
     return PictureCache(pixels, np.load(index))
 
 
-def _append(file: Path, out: "os.PathLike[str] | object", longest: int) -> tuple[int, int]:
+def _append(file: Path, out: os.PathLike[str] | object, longest: int) -> tuple[int, int]:
     image = cv2.imread(os.fspath(file), cv2.IMREAD_COLOR)
     if image is None:
         raise InputError(f"{file}: not a picture that can be decoded")

@@ -50,7 +50,12 @@ class Device:
 
 
 def choose_device(
-    name: str, precision: str, compile: bool, channels_last: bool, tf32: bool, rank: int,
+    name: str,
+    precision: str,
+    compile: bool,
+    channels_last: bool,
+    tf32: bool,
+    rank: int,
     log: Callable[[str], None],
 ) -> Device:
     """The device that `name` asks for ("auto", "cpu", "cuda"); says in one line what it lacks.
@@ -58,7 +63,9 @@ def choose_device(
     InputError when a named device is not there or the precision is unknown.
     """
     if precision not in PRECISIONS:
-        raise InputError(f"train.precision is {precision!r}, expected one of {', '.join(PRECISIONS)}")
+        raise InputError(
+            f"train.precision is {precision!r}, expected one of {', '.join(PRECISIONS)}"
+        )
     if name not in ("auto", "cpu", "cuda"):
         raise InputError(f"train.device is {name!r}, expected auto, cpu or cuda")
     available = torch.cuda.is_available()
@@ -69,11 +76,22 @@ def choose_device(
         torch.cuda.set_device(rank % torch.cuda.device_count())
         torch.backends.cuda.matmul.allow_tf32 = tf32
         torch.backends.cudnn.allow_tf32 = tf32
-        return Device(torch.device("cuda", torch.cuda.current_device()), autocast, compile, channels_last)
-    missing = [word for asked, word in ((compile, "compile"), (autocast is torch.float16, "float16")) if asked]
-    if autocast is torch.bfloat16 and not torch.backends.cpu.get_cpu_capability().startswith("AVX512"):
+        return Device(
+            torch.device("cuda", torch.cuda.current_device()), autocast, compile, channels_last
+        )
+    missing = [
+        word
+        for asked, word in ((compile, "compile"), (autocast is torch.float16, "float16"))
+        if asked
+    ]
+    if autocast is torch.bfloat16 and not torch.backends.cpu.get_cpu_capability().startswith(
+        "AVX512"
+    ):
         missing.append("bfloat16")
     kept = torch.float32 if {"float16", "bfloat16"} & set(missing) else autocast
     if missing:
-        log(f"on this CPU without: {', '.join(missing)}; training in {str(kept).removeprefix('torch.')}")
+        log(
+            f"on this CPU without: {', '.join(missing)}; "
+            f"training in {str(kept).removeprefix('torch.')}"
+        )
     return Device(torch.device("cpu"), kept, False, channels_last)

@@ -26,7 +26,9 @@ class Processes:
         if world == 1:
             return Processes()
         if not dist.is_initialized():
-            backend = "gloo" if device == "cpu" or not torch.cuda.is_available() else "cpu:gloo,cuda:nccl"
+            backend = (
+                "gloo" if device == "cpu" or not torch.cuda.is_available() else "cpu:gloo,cuda:nccl"
+            )
             dist.init_process_group(backend, timeout=datetime.timedelta(hours=1))
         return Processes(dist.get_rank(), world)
 

@@ -12,6 +12,7 @@ from perception.train.distributed import Processes
 from perception.train.reports import TerminalReport
 from perception.train.settings import RunSettings, build, override, read_settings
 from perception.train.sources import load_source, load_val
+from perception.train.teacher import fill_labels
 from perception.train.trainer import LAST, Report, Trainer, read_checkpoint
 
 
@@ -41,18 +42,24 @@ def train(
         cv2.setNumThreads(1)
         if not processes.first:
             processes.wait()  # the first process builds the cache
+        settings = fill_labels(settings)
         source, val = load_source(settings), load_val(settings)
         if processes.first:
             folder.mkdir(parents=True, exist_ok=True)
             processes.wait()
-        report = TerminalReport(folder, settings.train.tensorboard) if processes.first else Report(lambda _: None)
+        report = (
+            TerminalReport(folder, settings.train.tensorboard)
+            if processes.first
+            else Report(lambda _: None)
+        )
         trainer = Trainer(settings, folder, source, val, report, processes)
         if checkpoint:
             trainer.restore(checkpoint)
         elif weights:
             trainer.start_from(weights)
         report.log(
-            f"{len(source)} pictures, {sum(p.numel() for p in trainer.network.parameters()):,} parameters, "
+            f"{len(source)} pictures, "
+            f"{sum(p.numel() for p in trainer.network.parameters()):,} parameters, "
             f"{trainer.device.device}, {processes.world} process(es), run in {folder}"
         )
         try:
@@ -79,5 +86,3 @@ def fast(file: Path, overrides: Sequence[str], out: Path | None) -> int:
     settings = read_settings(file, overrides)
     rehearse(settings, out or next_folder(Path("runs"), f"{file.stem}-fast"))
     return 0
-
-

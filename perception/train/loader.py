@@ -52,12 +52,16 @@ class Batch:
             torch.from_numpy(np.repeat(position, regions)),
         )
 
-
     def to(self, device: torch.device) -> Batch:
         """The batch on a device; from page-locked memory without waiting."""
         if device.type == "cpu":
             return self
-        return Batch(*(getattr(self, f.name).pin_memory().to(device, non_blocking=True) for f in fields(self)))
+        return Batch(
+            *(
+                getattr(self, f.name).pin_memory().to(device, non_blocking=True)
+                for f in fields(self)
+            )
+        )
 
 
 class Source:
@@ -81,12 +85,16 @@ class Source:
         cache, position = self._cache_of[index]
         return cache[position]
 
-    def example(self, seed: tuple[int, ...], width: int, height: int, settings: AugmentSettings) -> Example:
+    def example(
+        self, seed: tuple[int, ...], width: int, height: int, settings: AugmentSettings
+    ) -> Example:
         """The training picture that belongs to a seed."""
         rng = np.random.Generator(np.random.Philox(np.random.SeedSequence(seed)))
         if rng.random() < settings.mosaic:
             drawn = [self.draw(rng) for _ in range(4)]
-            made = mosaic([(self.image(i), self.pictures[i]) for i in drawn], width, height, rng, settings)
+            made = mosaic(
+                [(self.image(i), self.pictures[i]) for i in drawn], width, height, rng, settings
+            )
         else:
             index = self.draw(rng)
             made = place(self.image(index), self.pictures[index], width, height, rng, settings)
@@ -108,12 +116,16 @@ class Loader:
 
     def make(self, step: int, width: int, height: int, settings: AugmentSettings) -> Batch:
         """This process's share of the batch of a step."""
-        return Batch.stack([
-            self._source.example((self._seed, step, position), width, height, settings)
-            for position in self._share
-        ])
+        return Batch.stack(
+            [
+                self._source.example((self._seed, step, position), width, height, settings)
+                for position in self._share
+            ]
+        )
 
-    def batches(self, first: int, last: int, width: int, height: int, settings: AugmentSettings) -> Iterator[Batch]:
+    def batches(
+        self, first: int, last: int, width: int, height: int, settings: AugmentSettings
+    ) -> Iterator[Batch]:
         """Batches of the steps first..last-1 at one input size."""
         steps = iter(range(first, last))
         queue: list[Future[Batch]] = []

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from perception.models.network import anchor_points
 from perception.models.settings import ModelSettings
-from perception.train.assign import AssignSettings, Assignment, assign
+from perception.train.assign import Assignment, AssignSettings, assign
 from perception.train.loader import Batch
 from perception.train.sets import KIND_UNKNOWN
 
@@ -33,14 +33,20 @@ class DetectionLoss:
         self._loss, self._assigner = loss, assigner
         self._ranking = len(model.channels)
         grouped = [name in model.group for name in model.names]
-        self._channel = torch.tensor([
-            0 if inside else model.channels.index(name)
-            for name, inside in zip(model.names, grouped, strict=True)
-        ] + [0])  # the last entry serves KIND_UNKNOWN = -1
-        self._kind = torch.tensor([
-            model.group.index(name) if inside else -1
-            for name, inside in zip(model.names, grouped, strict=True)
-        ] + [-1])
+        self._channel = torch.tensor(
+            [
+                0 if inside else model.channels.index(name)
+                for name, inside in zip(model.names, grouped, strict=True)
+            ]
+            + [0]
+        )  # the last entry serves KIND_UNKNOWN = -1
+        self._kind = torch.tensor(
+            [
+                model.group.index(name) if inside else -1
+                for name, inside in zip(model.names, grouped, strict=True)
+            ]
+            + [-1]
+        )
         assert KIND_UNKNOWN == -1
 
     def __call__(self, boxes: Tensor, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
@@ -50,8 +56,12 @@ class DetectionLoss:
         anchors = anchor_points(width, height, boxes.device)
         ranking = logits[..., : self._ranking]
         found = assign(
-            boxes.detach(), ranking.detach().sigmoid(), anchors, batch,
-            self._channel[batch.labels], self._assigner,
+            boxes.detach(),
+            ranking.detach().sigmoid(),
+            anchors,
+            batch,
+            self._channel[batch.labels],
+            self._assigner,
         )
         channel = self._channel[batch.labels[found.target]]
         target = torch.zeros_like(ranking)
@@ -87,7 +97,12 @@ class DetectionLoss:
         return (~free).float()
 
     def _positive(
-        self, boxes: Tensor, logits: Tensor, batch: Batch, found: Assignment, anchors: Tensor,
+        self,
+        boxes: Tensor,
+        logits: Tensor,
+        batch: Batch,
+        found: Assignment,
+        anchors: Tensor,
         total: Tensor,
     ) -> dict[str, Tensor]:
         """Box and kind losses, averaged over the matched anchors; exactly 0 without any."""
@@ -125,7 +140,7 @@ def generalised_iou(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _over_processes(amount: Tensor) -> Tensor:
-    """Mean over the processes of a sum, at least 1: makes averaged gradients those of one process."""
+    """A sum over all processes, at least 1, per process: averaged gradients equal one's."""
     if dist.is_available() and dist.is_initialized():
         amount = amount.clone()
         dist.all_reduce(amount)

@@ -20,7 +20,9 @@ class Muon(torch.optim.Optimizer):
     Adam update has (Liu et al. 2025, section 2.2), so learning rate and weight decay carry over.
     """
 
-    def __init__(self, params: Iterable[Tensor], lr: float, momentum: float = 0.95, weight_decay: float = 0.0):
+    def __init__(
+        self, params: Iterable[Tensor], lr: float, momentum: float = 0.95, weight_decay: float = 0.0
+    ):
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
 
     @torch.no_grad()
@@ -53,7 +55,9 @@ def orthogonalise(matrix: Tensor, steps: int = 5) -> Tensor:
     return x.T if tall else x
 
 
-def make_optimisers(model: nn.Module, kind: str, lr: float, weight_decay: float) -> list[torch.optim.Optimizer]:
+def make_optimisers(
+    model: nn.Module, kind: str, lr: float, weight_decay: float
+) -> list[torch.optim.Optimizer]:
     """AdamW, with Muon for dense convolutions where `kind` is "muon"; or plain "sgd".
 
     Norms, biases, depthwise kernels and the final 1x1 layers stay with AdamW; norms and biases
@@ -62,17 +66,26 @@ def make_optimisers(model: nn.Module, kind: str, lr: float, weight_decay: float)
     if kind not in ("adamw", "muon", "sgd"):
         raise InputError(f"train.optimiser is {kind!r}, expected adamw, muon or sgd")
     dense, decayed, plain = [], [], []
-    for name, module in model.named_modules():
+    for module in model.modules():
         for parameter in module.parameters(recurse=False):
             if parameter.ndim < 2:
                 plain.append(parameter)
-            elif kind == "muon" and isinstance(module, nn.Conv2d) and module.groups == 1 and module.bias is None:
+            elif (
+                kind == "muon"
+                and isinstance(module, nn.Conv2d)
+                and module.groups == 1
+                and module.bias is None
+            ):
                 dense.append(parameter)
             else:
                 decayed.append(parameter)
-    groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": plain, "weight_decay": 0.0}]
+    groups = [
+        {"params": decayed, "weight_decay": weight_decay},
+        {"params": plain, "weight_decay": 0.0},
+    ]
     optimisers: list[torch.optim.Optimizer] = [
-        torch.optim.SGD(groups, lr=lr, momentum=0.9, nesterov=True, foreach=True) if kind == "sgd"
+        torch.optim.SGD(groups, lr=lr, momentum=0.9, nesterov=True, foreach=True)
+        if kind == "sgd"
         else torch.optim.AdamW(groups, lr=lr, betas=(0.9, 0.99), foreach=True)
     ]
     if dense:
@@ -111,7 +124,9 @@ class Average:
         keep = self.decay * (1 - math.exp(-self.updates / self.tau))
         mine, theirs = self.model.state_dict(), model.state_dict()
         floats = [key for key, value in mine.items() if value.dtype.is_floating_point]
-        torch._foreach_lerp_([mine[key] for key in floats], [theirs[key].detach() for key in floats], 1 - keep)
+        torch._foreach_lerp_(
+            [mine[key] for key in floats], [theirs[key].detach() for key in floats], 1 - keep
+        )
         for key, value in mine.items():
             if not value.dtype.is_floating_point:
                 value.copy_(theirs[key])

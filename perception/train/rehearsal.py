@@ -14,11 +14,13 @@ from rich.console import Console
 
 from perception.errors import WaysightError
 from perception.files import atomic_path, write_json
-from perception.train.settings import RunSettings
 from perception.train.sets import SetSettings
+from perception.train.settings import RunSettings
 
 
-def draw_set(file: Path, count: int, names: tuple[str, ...], seed: int, size: tuple[int, int] = (320, 192)) -> None:
+def draw_set(
+    file: Path, count: int, names: tuple[str, ...], seed: int, size: tuple[int, int] = (320, 192)
+) -> None:
     """Writes `count` pictures of coloured blocks on a road, and their COCO json `file`.
 
     Every fourth picture is empty road: background must train too.
@@ -32,17 +34,28 @@ def draw_set(file: Path, count: int, names: tuple[str, ...], seed: int, size: tu
         for _ in range(0 if number % 4 == 3 else int(rng.integers(1, 5))):
             label = int(rng.integers(0, len(names)))
             box = _block(picture, label, rng)
-            annotations.append({
-                "id": len(annotations) + 1, "image_id": number, "category_id": label, "bbox": box,
-                "area": box[2] * box[3], "iscrowd": 0,
-            })
+            annotations.append(
+                {
+                    "id": len(annotations) + 1,
+                    "image_id": number,
+                    "category_id": label,
+                    "bbox": box,
+                    "area": box[2] * box[3],
+                    "iscrowd": 0,
+                }
+            )
         name = f"{folder.name}/{number:04d}.png"
         cv2.imwrite(str(file.parent / name), picture)
         images.append({"id": number, "file_name": name, "width": size[0], "height": size[1]})
-    write_json(file, {
-        "info": {"description": "generated blocks on a road"}, "images": images,
-        "categories": [{"id": i, "name": name} for i, name in enumerate(names)], "annotations": annotations,
-    })
+    write_json(
+        file,
+        {
+            "info": {"description": "generated blocks on a road"},
+            "images": images,
+            "categories": [{"id": i, "name": name} for i, name in enumerate(names)],
+            "annotations": annotations,
+        },
+    )
 
 
 def _road(rng: np.random.Generator, size: tuple[int, int]) -> NDArray[np.uint8]:
@@ -59,7 +72,10 @@ def _block(picture: NDArray[np.uint8], label: int, rng: np.random.Generator) -> 
     height, width = picture.shape[:2]
     w = int(rng.integers(24, 90))
     h = max(12, int(w * (0.55 + 0.25 * (label % 3))))
-    x, y = int(rng.integers(0, width - w)), int(rng.integers(height // 3, max(height // 3 + 1, height - h)))
+    x, y = (
+        int(rng.integers(0, width - w)),
+        int(rng.integers(height // 3, max(height // 3 + 1, height - h))),
+    )
     h = min(h, height - y)
     hue = np.array([[[label * 37 % 180, 220, int(rng.integers(150, 255))]]], np.uint8)
     colour = tuple(int(v) for v in cv2.cvtColor(hue, cv2.COLOR_HSV2BGR)[0, 0])
@@ -92,26 +108,42 @@ def rehearse(settings: RunSettings, folder: Path) -> None:
     if not found.valid or detector.names != settings.model.names:
         raise WaysightError("rehearsal: the exported file does not detect")
     with atomic_path(folder / "rehearsal.json") as temporary:
-        temporary.write_text(json.dumps({"steps": trainer.step, "detections": len(found), **report}, indent=1))
+        temporary.write_text(
+            json.dumps({"steps": trainer.step, "detections": len(found), **report}, indent=1)
+        )
     console.print(
-        f"rehearsal passed: {trainer.step} steps, exported and verified, {len(found)} detections in one "
-        f"picture after two epochs; {folder}", markup=False,
+        f"rehearsal passed: {trainer.step} steps, exported and verified, {len(found)} detections in "
+        f"one picture after two epochs; {folder}",
+        markup=False,
     )
 
 
 def shrink(settings: RunSettings, data: Path) -> RunSettings:
     """The same run on the generated set, two epochs at a quarter of the input size."""
-    everything = dict(annotated=settings.model.channels)
-    width, height = (max(64, side // 2 // 32 * 32) for side in (settings.model.width, settings.model.height))
+    width, height = (
+        max(64, side // 2 // 32 * 32) for side in (settings.model.width, settings.model.height)
+    )
     return dataclasses.replace(
         settings,
         model=dataclasses.replace(settings.model, width=width, height=height),
         data=dataclasses.replace(
-            settings.data, root=str(data.resolve()), cache=str(data.resolve() / "cache"),
-            train=(SetSettings("train.json", **everything),), val=(SetSettings("val.json", **everything),),
+            settings.data,
+            root=str(data.resolve()),
+            cache=str(data.resolve() / "cache"),
+            train=(SetSettings("train.json", annotated=settings.model.channels),),
+            val=(SetSettings("val.json", annotated=settings.model.channels),),
         ),
         train=dataclasses.replace(
-            settings.train, steps=16, minutes=0.0, batch=8, phases=(), warmup=4, log_every=4, evaluate_every=8,
-            checkpoint_every=8, ema_decay=0.9, ema_tau=4.0,
+            settings.train,
+            steps=16,
+            minutes=0.0,
+            batch=8,
+            phases=(),
+            warmup=4,
+            log_every=4,
+            evaluate_every=8,
+            checkpoint_every=8,
+            ema_decay=0.9,
+            ema_tau=4.0,
         ),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,13 +23,19 @@ class TerminalReport(Report):
 
     def __init__(self, folder: Path, tensorboard: bool) -> None:
         self._console = Console()
-        super().__init__(lambda text: self._console.print(text, markup=False, highlight=False, soft_wrap=True))
+        super().__init__(
+            lambda text: self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        )
         self._writer = _writer(folder, self.log) if tensorboard else None
         self._last: dict[str, float] = {}
         self._text = ""
         self._bar = Progress(
-            TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn(),
-            TextColumn("{task.fields[text]}"), console=self._console,
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[text]}"),
+            console=self._console,
             disable=not self._console.is_terminal,
         )
         self._task = self._bar.add_task("training", total=1.0, text="")
@@ -37,18 +44,28 @@ class TerminalReport(Report):
     def step(self, trainer: Trainer, parts: Mapping[str, float]) -> None:
         left = trainer.seconds_left()
         self._bar.update(
-            self._task, completed=trainer.progress,
-            text=f"{int(left // 3600)}:{int(left // 60) % 60:02d}:{int(left) % 60:02d} left {self._text}",
+            self._task,
+            completed=trainer.progress,
+            text=f"{datetime.timedelta(seconds=int(left))} left {self._text}",
         )
 
-    def window(self, trainer: Trainer, phase: Phase, parts: Mapping[str, float], speed: float, wait: float) -> None:
-        self._text = f"loss {parts.get('total', float('nan')):.2f}, {speed:.0f} images/s, loader wait {wait:.0%}"
+    def window(
+        self, trainer: Trainer, phase: Phase, parts: Mapping[str, float], speed: float, wait: float
+    ) -> None:
+        loss = parts.get("total", float("nan"))
+        self._text = f"loss {loss:.2f}, {speed:.0f} images/s, loader wait {wait:.0%}"
         if self._bar.disable:
             super().window(trainer, phase, parts, speed, wait)
-        self._write(trainer, {f"loss/{k}": v for k, v in parts.items()} | {
-            "speed/images_per_second": speed, "speed/loader_wait": wait, "run/skipped_steps": trainer.skipped,
-            "run/rate": trainer.optimisers[0].param_groups[0]["lr"],
-        })
+        self._write(
+            trainer,
+            {f"loss/{k}": v for k, v in parts.items()}
+            | {
+                "speed/images_per_second": speed,
+                "speed/loader_wait": wait,
+                "run/skipped_steps": trainer.skipped,
+                "run/rate": trainer.optimisers[0].param_groups[0]["lr"],
+            },
+        )
 
     def scores(self, trainer: Trainer, scores: Mapping[str, float], seconds: float) -> None:
         super().scores(trainer, scores, seconds)
@@ -71,7 +88,9 @@ class TerminalReport(Report):
 
 def score_table(scores: Mapping[str, float]) -> Table:
     """AP50 and AP50..95 by channel and set."""
-    table = Table("channel / set", "AP50", "AP50..95", title="averaged weights on the validation sets")
+    table = Table(
+        "channel / set", "AP50", "AP50..95", title="averaged weights on the validation sets"
+    )
     for key, value in scores.items():
         if not key.endswith("/95"):
             wide = scores.get(f"{key}/95")

@@ -35,10 +35,10 @@ class SetSettings:
     unlabelled_below_area: share of the picture below which objects may be unlabelled; -1 takes
         the figure from the file's `info`.
     skip_empty: leave out pictures without a box (sets where that means "nobody labelled it").
-    filled: json {"pictures": {image id: [[x1, y1, x2, y2, score, name index], ...]}} of a teacher that
-        fills missing labels (`perception.train.teacher`).
+    filled: json {"pictures": {image id: [[x1, y1, x2, y2, score, name index], ...]}} of a
+        teacher that fills missing labels (`perception.train.teacher`).
     fill_above: {channel: score} from which a teacher's detection becomes a label. Weaker ones are
-        ignored.
+        ignored. With a teacher such a channel counts as annotated.
     """
 
     annotations: str
@@ -90,21 +90,36 @@ def read_set(settings: SetSettings, model: ModelSettings, root: Path) -> list[Pi
             continue
         x, y, w, h = annotation["bbox"]
         rows[annotation["image_id"]].append(
-            (targets[annotation["category_id"]], [x, y, x + w, y + h], bool(annotation.get("iscrowd", 0)))
+            (
+                targets[annotation["category_id"]],
+                [x, y, x + w, y + h],
+                bool(annotation.get("iscrowd", 0)),
+            )
         )
     for image in images.values():
         if not (path.parent / image["file_name"]).is_file():
-            problems.append(f"image id {image['id']}: no such picture {path.parent / image['file_name']}")
+            problems.append(
+                f"image id {image['id']}: no such picture {path.parent / image['file_name']}"
+            )
     if problems:
-        shown = "; ".join(problems[:20]) + (f"; and {len(problems) - 20} more" if len(problems) > 20 else "")
+        shown = "; ".join(problems[:20]) + (
+            f"; and {len(problems) - 20} more" if len(problems) > 20 else ""
+        )
         raise InputError(f"{path}: {shown}")
     filled = _read_json(root / settings.filled)["pictures"] if settings.filled else {}
     below = settings.unlabelled_below_area
     if below < 0:
         below = float(data.get("info", {}).get("unlabelled_below_area", 0.0))
     pictures = [
-        _picture(path.parent / image["file_name"], image, rows[key], settings, model, below,
-                 filled.get(str(key), []))
+        _picture(
+            path.parent / image["file_name"],
+            image,
+            rows[key],
+            settings,
+            model,
+            below,
+            filled.get(str(key), []),
+        )
         for key, image in images.items()
         if rows[key] or not settings.skip_empty
     ]
@@ -157,8 +172,13 @@ def _problem(annotation: Any, images: Mapping[Any, Any], targets: Mapping[int, i
 
 
 def _picture(
-    file: Path, image: Any, rows: list[tuple[int, list[float], bool]], settings: SetSettings,
-    model: ModelSettings, below: float, filled: list[list[float]],
+    file: Path,
+    image: Any,
+    rows: list[tuple[int, list[float], bool]],
+    settings: SetSettings,
+    model: ModelSettings,
+    below: float,
+    filled: list[list[float]],
 ) -> Picture:
     width, height = int(image["width"]), int(image["height"])
     whole = [0.0, 0.0, float(width), float(height)]
@@ -185,20 +205,29 @@ def _picture(
     kept_boxes, kept_labels = kept_boxes[first], kept_labels[first]
     kept_boxes, kept_labels, more = _fill(kept_boxes, kept_labels, filled, settings, model)
     return Picture(
-        file, width, height, kept_boxes, kept_labels,
+        file,
+        width,
+        height,
+        kept_boxes,
+        kept_labels,
         np.array(regions + more, np.float32).reshape(-1, 6),
     )
 
 
-def _first_of_duplicates(boxes: NDArray[np.float32], labels: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _first_of_duplicates(
+    boxes: NDArray[np.float32], labels: NDArray[np.int64]
+) -> NDArray[np.bool_]:
     """Marks boxes that no earlier box of the same class covers with IoU > 0.9."""
     same = (iou_matrix(boxes, boxes) > 0.9) & (labels[:, None] == labels[None])
     return ~np.triu(same, 1).any(axis=0)
 
 
 def _fill(
-    boxes: NDArray[np.float32], labels: NDArray[np.int64], filled: list[list[float]],
-    settings: SetSettings, model: ModelSettings,
+    boxes: NDArray[np.float32],
+    labels: NDArray[np.int64],
+    filled: list[list[float]],
+    settings: SetSettings,
+    model: ModelSettings,
 ) -> tuple[NDArray[np.float32], NDArray[np.int64], list[list[float]]]:
     """Adds a teacher's detections ([x1, y1, x2, y2, score, name index]) where no label is.
 
@@ -207,14 +236,14 @@ def _fill(
     """
     if not filled:
         return boxes, labels, []
-    channel_of = [
-        0 if name in model.group else model.channels.index(name) for name in model.names
-    ]
+    channel_of = [0 if name in model.group else model.channels.index(name) for name in model.names]
     labels = labels.copy()
     found = np.array(filled, np.float32).reshape(-1, 6)
     kinds = found[:, 5].astype(np.int64)
     overlap = iou_matrix(found[:, :4], boxes)
-    own = np.array([0 if label == KIND_UNKNOWN else channel_of[label] for label in labels], np.int64)
+    own = np.array(
+        [0 if label == KIND_UNKNOWN else channel_of[label] for label in labels], np.int64
+    )
     regions: list[list[float]] = []
     new: list[int] = []
     for i, row in enumerate(found):

@@ -23,6 +23,19 @@ from perception.train.sets import SetSettings
 
 
 @dataclass(frozen=True)
+class TeacherSettings:
+    """A detector that fills missing labels (`perception.train.teacher`).
+
+    model: ONNX file; empty means no teacher. contract: declaration of a foreign file, relative to
+        the YAML file. classes: its class name -> one of ours; others are not used.
+    """
+
+    model: str = ""
+    contract: str = ""
+    classes: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class DataSettings:
     """Where the pictures are.
 
@@ -41,6 +54,7 @@ class DataSettings:
     rare_power: float = 0.3
     large_boost: float = 1.5
     threads: int = 1
+    teacher: TeacherSettings = TeacherSettings()
     augment: AugmentSettings = AugmentSettings()
 
 
@@ -127,6 +141,9 @@ def read_settings(file: Path, overrides: Sequence[str] = ()) -> RunSettings:
     data.setdefault("data", {})
     root = Path(str(data["data"].get("root", "."))).expanduser()
     data["data"]["root"] = str(root if root.is_absolute() else (file.parent / root).resolve())
+    teacher = data["data"].get("teacher")
+    if isinstance(teacher, dict) and teacher.get("contract"):
+        teacher["contract"] = str((file.parent / str(teacher["contract"])).resolve())
     return build(RunSettings, data, str(file))
 
 
@@ -147,7 +164,9 @@ def _set(data: Any, keys: list[str], value: Any, override: str) -> None:
     for i, key in enumerate(keys):
         if isinstance(data, list):
             if not key.isdigit() or int(key) >= len(data):
-                raise InputError(f"override {override!r}: {'.'.join(keys[: i + 1])} is not in the list")
+                raise InputError(
+                    f"override {override!r}: {'.'.join(keys[: i + 1])} is not in the list"
+                )
             at: Any = int(key)
         elif isinstance(data, dict):
             at = key
@@ -174,8 +193,11 @@ def build(kind: type[T], data: Any, where: str) -> T:
             raise InputError(f"{where}: unknown key {key!r}{nearest(str(key), list(fields))}")
         values[key] = _value(hints[key], value, f"{where}: {key}")
     missing = [
-        name for name, f in fields.items()
-        if name not in values and f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
+        name
+        for name, f in fields.items()
+        if name not in values
+        and f.default is dataclasses.MISSING
+        and f.default_factory is dataclasses.MISSING
     ]
     if missing:
         raise InputError(f"{where}: key {missing[0]!r} is missing")
@@ -192,11 +214,15 @@ def _value(hint: Any, value: Any, where: str) -> Any:
         inner = [arguments[0]] * len(value) if arguments[-1] is Ellipsis else list(arguments)
         if len(inner) != len(value):
             raise InputError(f"{where}: expected {len(inner)} values, found {value!r}")
-        return tuple(_value(h, v, f"{where}[{i}]") for i, (h, v) in enumerate(zip(inner, value, strict=True)))
+        return tuple(
+            _value(h, v, f"{where}[{i}]") for i, (h, v) in enumerate(zip(inner, value, strict=True))
+        )
     if origin is not None and issubclass(origin, Mapping):
         if not isinstance(value, Mapping):
             raise InputError(f"{where}: expected keys and values, found {value!r}")
-        return types.MappingProxyType({str(k): _value(arguments[1], v, f"{where}.{k}") for k, v in value.items()})
+        return types.MappingProxyType(
+            {str(k): _value(arguments[1], v, f"{where}.{k}") for k, v in value.items()}
+        )
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if hint is float and isinstance(value, str):

@@ -26,7 +26,8 @@ def load_source(settings: RunSettings) -> Source:
     labels = np.concatenate([p.labels for s in sets for p in s] or [np.zeros(0, np.int64)])
     counts = np.bincount(labels[labels >= 0], minlength=len(settings.model.names))
     pictures = [
-        picture for one, found in zip(data.train, sets, strict=True)
+        picture
+        for one, found in zip(data.train, sets, strict=True)
         for picture in weigh(found, one, counts, data)
     ]
     if not pictures:

@@ -12,9 +12,12 @@ NARROWEST = 256
 def sparse_layers(network: nn.Module) -> dict[str, nn.Conv2d]:
     """Dense convolutions whose weights per output can be grouped by four and are wide enough."""
     return {
-        name: module for name, module in network.named_modules()
-        if isinstance(module, nn.Conv2d) and module.groups == 1
-        and module.in_channels % 4 == 0 and max(module.in_channels, module.out_channels) >= NARROWEST
+        name: module
+        for name, module in network.named_modules()
+        if isinstance(module, nn.Conv2d)
+        and module.groups == 1
+        and module.in_channels % 4 == 0
+        and max(module.in_channels, module.out_channels) >= NARROWEST
     }
 
 

@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import yaml
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from perception.errors import InputError, WaysightError
 from perception.files import atomic_path
+from perception.models import make_network
 from perception.models.network import Network
 from perception.train.device import choose_device
 from perception.train.distributed import Processes
@@ -40,20 +41,25 @@ class Report:
     def step(self, trainer: Trainer, parts: Mapping[str, float]) -> None:
         """After every update."""
 
-    def window(self, trainer: Trainer, phase: Phase, parts: Mapping[str, float], speed: float, wait: float) -> None:
-        """After every `log_every` steps: mean losses, images a second, share of time spent waiting."""
+    def window(
+        self, trainer: Trainer, phase: Phase, parts: Mapping[str, float], speed: float, wait: float
+    ) -> None:
+        """After every `log_every` steps: mean losses, images a second, share of time waiting."""
         left = trainer.seconds_left()
         losses = " ".join(f"{key} {value:.3f}" for key, value in parts.items())
         skipped = f", {trainer.skipped} steps skipped" if trainer.skipped else ""
         self.log(
             f"step {trainer.step} ({trainer.progress:.1%}, {left / 60:.0f} min left) "
-            f"{phase.width}x{phase.height} {losses} {speed:.1f} images/s, loader wait {wait:.0%}{skipped}"
+            f"{phase.width}x{phase.height} {losses} {speed:.1f} images/s, "
+            f"loader wait {wait:.0%}{skipped}"
         )
 
     def scores(self, trainer: Trainer, scores: Mapping[str, float], seconds: float) -> None:
         """After every evaluation."""
         shown = " ".join(f"{k} {v:.3f}" for k, v in scores.items() if not k.endswith("/95"))
-        self.log(f"evaluation at step {trainer.step}, {trainer.views} views: {shown} ({seconds:.0f} s)")
+        self.log(
+            f"evaluation at step {trainer.step}, {trainer.views} views: {shown} ({seconds:.0f} s)"
+        )
 
     def close(self) -> None:
         """At the end of the run."""
@@ -63,8 +69,13 @@ class Trainer:
     """A run: network, average, optimisers, data, and the state that makes it resumable."""
 
     def __init__(
-        self, settings: RunSettings, folder: Path, source: Source, val: list[ValSet],
-        report: Report | None = None, processes: Processes | None = None,
+        self,
+        settings: RunSettings,
+        folder: Path,
+        source: Source,
+        val: list[ValSet],
+        report: Report | None = None,
+        processes: Processes | None = None,
     ) -> None:
         self.settings, self.folder, self.source, self.val = settings, folder, source, val
         train = settings.train
@@ -74,14 +85,21 @@ class Trainer:
             torch.set_num_threads(train.torch_threads)
         torch.manual_seed(train.seed)
         self.device = choose_device(
-            train.device, train.precision, train.compile, train.channels_last, train.tf32,
-            self.processes.rank, self.report.log,
+            train.device,
+            train.precision,
+            train.compile,
+            train.channels_last,
+            train.tf32,
+            self.processes.rank,
+            self.report.log,
         )
-        self.network: nn.Module = self.device.place(Network(settings.model))
+        self.network: nn.Module = self.device.place(make_network(settings.model))
         if self.processes.world > 1 and train.sync_norm:
             share_norms(self.network)
         self.average = Average(self.network, train.ema_decay, train.ema_tau)
-        self.optimisers = make_optimisers(self.network, train.optimiser, train.rate, train.weight_decay)
+        self.optimisers = make_optimisers(
+            self.network, train.optimiser, train.rate, train.weight_decay
+        )
         self.scaler = torch.amp.GradScaler(self.device.device.type, enabled=self.device.scaled)
         self.loss = DetectionLoss(settings.model, settings.loss, settings.assign)
         self.forward: Callable[[Tensor], tuple[Tensor, Tensor]] = (
@@ -104,8 +122,13 @@ class Trainer:
             "optimisers": [optimiser.state_dict() for optimiser in self.optimisers],
             "scaler": self.scaler.state_dict(),
             "masks": self.sparsity.masks if self.sparsity else {},
-            "step": self.step, "elapsed": self.elapsed, "best": self.best, "views": self.views,
-            "skipped": self.skipped, "stale": self.stale, "torch_rng": torch.get_rng_state(),
+            "step": self.step,
+            "elapsed": self.elapsed,
+            "best": self.best,
+            "views": self.views,
+            "skipped": self.skipped,
+            "stale": self.stale,
+            "torch_rng": torch.get_rng_state(),
         }
 
     def restore(self, path: Path) -> None:
@@ -117,7 +140,9 @@ class Trainer:
             for optimiser, saved in zip(self.optimisers, state["optimisers"], strict=True):
                 optimiser.load_state_dict(saved)
         except (RuntimeError, ValueError, KeyError) as error:
-            raise InputError(f"{path}: does not fit these settings: {str(error).splitlines()[0]}") from None
+            raise InputError(
+                f"{path}: does not fit these settings: {str(error).splitlines()[0]}"
+            ) from None
         self.average.updates = state["average_updates"]
         if state.get("scaler"):
             self.scaler.load_state_dict(state["scaler"])
@@ -125,7 +150,11 @@ class Trainer:
             self.sparsity.masks.update(state["masks"])
             self.sparsity.apply()
         self.step, self.elapsed, self.best = state["step"], state["elapsed"], state["best"]
-        self.views, self.skipped, self.stale = state["views"], state["skipped"], state.get("stale", 0)
+        self.views, self.skipped, self.stale = (
+            state["views"],
+            state["skipped"],
+            state.get("stale", 0),
+        )
         torch.set_rng_state(state["torch_rng"])
 
     def start_from(self, path: Path) -> None:
@@ -134,7 +163,9 @@ class Trainer:
         try:
             self.network.load_state_dict(state["average"])
         except (RuntimeError, KeyError) as error:
-            raise InputError(f"{path}: does not fit this network: {str(error).splitlines()[0]}") from None
+            raise InputError(
+                f"{path}: does not fit this network: {str(error).splitlines()[0]}"
+            ) from None
         self.average = Average(self.network, self.average.decay, self.average.tau)
         if self.settings.train.sparse:
             self.sparsity = Sparsity(self.network)
@@ -142,7 +173,9 @@ class Trainer:
     def save(self, name: str) -> None:
         """Writes a checkpoint, never half of one and never one with NaN in it."""
         if not all(bool(torch.isfinite(v).all()) for v in self.network.state_dict().values()):
-            raise WaysightError(f"step {self.step}: the weights are not finite; no checkpoint written")
+            raise WaysightError(
+                f"step {self.step}: the weights are not finite; no checkpoint written"
+            )
         if self.processes.first:
             with atomic_path(self.folder / name) as temporary:
                 torch.save(self.state(), temporary)
@@ -153,7 +186,9 @@ class Trainer:
         """Share of the run that is done, 0..1."""
         train = self.settings.train
         by_step = self.step / train.steps
-        return min(1.0, max(by_step, self.elapsed / (60 * train.minutes)) if train.minutes else by_step)
+        return min(
+            1.0, max(by_step, self.elapsed / (60 * train.minutes)) if train.minutes else by_step
+        )
 
     def seconds_left(self) -> float:
         """Expected time to the end at the pace so far."""
@@ -178,18 +213,23 @@ class Trainer:
         if self.processes.first:
             with atomic_path(self.folder / SETTINGS) as temporary:
                 temporary.write_text(
-                    yaml.safe_dump(to_plain(self.settings), sort_keys=False, allow_unicode=True), "utf-8"
+                    yaml.safe_dump(to_plain(self.settings), sort_keys=False, allow_unicode=True),
+                    "utf-8",
                 )
         evaluated, scores = -1, dict[str, float]()
         while not self.finished:
             phase = self.phase()
             loader = Loader(
-                self.source, self.settings.train.seed, phase.batch, self.settings.data.threads,
-                self.processes.rank, self.processes.world,
+                self.source,
+                self.settings.train.seed,
+                phase.batch,
+                self.settings.data.threads,
+                self.processes.rank,
+                self.processes.world,
             )
             try:
-                for scores in self._phase(phase, loader):
-                    evaluated = self.step
+                for latest in self._phase(phase, loader):
+                    evaluated, scores = self.step, latest
             finally:
                 loader.close()
         if evaluated != self.step:
@@ -212,8 +252,8 @@ class Trainer:
             self.skipped += not parts
             if bad >= train.bad_steps:
                 raise WaysightError(
-                    f"step {self.step}: loss or gradient not finite in {bad} steps in a row; the last "
-                    f"good checkpoint is {self.folder / LAST}"
+                    f"step {self.step}: loss or gradient not finite in {bad} steps in a row; the "
+                    f"last good checkpoint is {self.folder / LAST}"
                 )
             window.add(parts)
             self.report.step(self, parts)
@@ -231,16 +271,16 @@ class Trainer:
     def _update(self, batch: Batch) -> dict[str, float]:
         """One update; empty when loss or gradient is not finite and the step was skipped."""
         train = self.settings.train
-        share = rate(self.progress, train.flat, train.final_rate) * min(1.0, (self.step + 1) / max(1, train.warmup))
+        share = rate(self.progress, train.flat, train.final_rate) * min(
+            1.0, (self.step + 1) / max(1, train.warmup)
+        )
         for optimiser in self.optimisers:
             for group in optimiser.param_groups:
                 group["lr"] = group["peak"] * share
             optimiser.zero_grad(set_to_none=True)
         self.network.train()
         batch = batch.to(self.device.device)
-        with self.device.arithmetic():
-            boxes, logits = self.forward(batch.images.float().div_(255))
-        parts = self.loss(boxes, logits, batch)
+        parts = self._losses(batch)
         self.scaler.scale(parts["total"]).backward()
         self.step += 1
         self.views += len(batch.images) * self.processes.world
@@ -259,6 +299,18 @@ class Trainer:
         self.scaler.update()
         return {key: float(value.detach()) for key, value in parts.items()} if finite else {}
 
+    def _losses(self, batch: Batch) -> dict[str, Tensor]:
+        """Named losses and their "total"."""
+        images = batch.images.float().div_(255)
+        with self.device.arithmetic():
+            if not isinstance(self.network, Network):
+                own: dict[str, Tensor] = cast(Any, self.network).losses(
+                    images, batch.boxes, batch.labels, batch.owner
+                )
+                return own
+            boxes, logits = self.forward(images)
+        return self.loss(boxes, logits, batch)
+
     def _exchange(self) -> None:
         """Makes gradients, batch-norm statistics and the clock those of all processes."""
         now = time.monotonic()
@@ -272,7 +324,9 @@ class Trainer:
     def evaluate(self) -> dict[str, float]:
         """Scores the average on all processes together; keeps it as best.pt when it is better."""
         began = time.monotonic()
-        scores = validate(self.average.model, self.settings.model, self.val, processes=self.processes)
+        scores = validate(
+            self.average.model, self.settings.model, self.val, processes=self.processes
+        )
         main = scores.get(f"{self.settings.model.channels[0]}/mean", float("nan"))
         # NaN compares false with everything: it can neither win nor count as improvement.
         better = math.isfinite(main) and main > self.best
@@ -310,7 +364,11 @@ class _Window:
         started, views, waited = self._since
         seconds = max(1e-9, time.monotonic() - started)
         means = {key: value / max(1, self._count) for key, value in self._sums.items()}
-        result = means, (self._trainer.views - views) / seconds, (self._loader.waited - waited) / seconds
+        result = (
+            means,
+            (self._trainer.views - views) / seconds,
+            (self._loader.waited - waited) / seconds,
+        )
         self._begin()
         return result
 

@@ -6,6 +6,7 @@ import contextlib
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -16,7 +17,6 @@ from torch import nn
 from perception.contract import ModelContract
 from perception.detections import Detections
 from perception.geometry.letterbox import Resize
-from perception.models.network import class_scores
 from perception.models.settings import ModelSettings
 from perception.runtime.decode import postprocess
 from perception.train.cache import PictureCache
@@ -41,8 +41,12 @@ def plain_contract(model: ModelSettings, resize: str = "letterbox") -> ModelCont
 
 @torch.no_grad()
 def predict(
-    network: nn.Module, model: ModelSettings, cache: PictureCache, contract: ModelContract,
-    sizes: Sequence[tuple[int, int]], threshold: float = 0.02, batch: int = 16,
+    network: nn.Module,
+    cache: PictureCache,
+    contract: ModelContract,
+    sizes: Sequence[tuple[int, int]],
+    threshold: float = 0.02,
+    batch: int = 16,
     processes: Processes = Processes(),  # noqa: B008 - frozen, without state
 ) -> list[Detections]:
     """Detections of every cached picture, in pixels of pictures of `sizes` (width, height).
@@ -54,11 +58,16 @@ def predict(
     rows = [np.zeros((0, 7), np.float32)]
     for start in range(0, len(mine), batch):
         chosen = mine[start : start + batch]
-        found = _predict_batch(network, model, [cache[i] for i in chosen], contract, threshold)
+        found = _predict_batch(network, [cache[i] for i in chosen], contract, threshold)
         for i, result in zip(chosen, found, strict=True):
             scale = np.array(sizes[i], np.float32) / np.array(cache[i].shape[1::-1], np.float32)
             head = np.full((len(result), 1), i, np.float32)
-            columns = (head, result.boxes * np.tile(scale, 2), result.scores[:, None], result.labels[:, None])
+            columns = (
+                head,
+                result.boxes * np.tile(scale, 2),
+                result.scores[:, None],
+                result.labels[:, None],
+            )
             rows.append(np.concatenate(columns, axis=1).astype(np.float32))
     table = processes.gather(torch.from_numpy(np.concatenate(rows))).numpy()
     own = [table[table[:, 0] == i] for i in range(len(cache))]
@@ -66,29 +75,39 @@ def predict(
 
 
 def _predict_batch(
-    network: nn.Module, model: ModelSettings, images: Sequence[np.ndarray], contract: ModelContract,
-    threshold: float,
+    network: nn.Module, images: Sequence[np.ndarray], contract: ModelContract, threshold: float
 ) -> list[Detections]:
     """Detections of a few RGB pictures, in their own pixels."""
     target = (contract.width, contract.height)
-    plans = [Resize.plan((image.shape[1], image.shape[0]), target, contract.resize) for image in images]
-    fitted = [plan.apply(image, contract.pad_value) for plan, image in zip(plans, images, strict=True)]
+    plans = [
+        Resize.plan((image.shape[1], image.shape[0]), target, contract.resize) for image in images
+    ]
+    fitted = [
+        plan.apply(image, contract.pad_value) for plan, image in zip(plans, images, strict=True)
+    ]
     device = next(network.parameters()).device
     tensor = torch.from_numpy(np.stack(fitted)).to(device).permute(0, 3, 1, 2).float().div_(255)
-    boxes, logits = network(tensor)
-    outputs = {"boxes": boxes.cpu().numpy(), "scores": class_scores(logits, model).cpu().numpy()}
+    boxes, scores = cast(Any, network).predict(tensor)
+    outputs = {"boxes": boxes.cpu().numpy(), "scores": scores.cpu().numpy()}
     return postprocess(outputs, contract, plans, score_threshold=threshold)
 
 
 def channel_ap(
-    pictures: Sequence[Picture], found: Sequence[Detections], model: ModelSettings, channel: str,
+    pictures: Sequence[Picture],
+    found: Sequence[Detections],
+    model: ModelSettings,
+    channel: str,
     neutral: Sequence[str] = (),
 ) -> tuple[float, float]:
     """COCO AP50 and AP50..95 of one ranking channel, kinds not told apart.
 
     Objects of the `neutral` classes and ignore regions are neither found nor missed.
     """
-    inside = {i for i, n in enumerate(model.names) if n == channel or (channel == model.group_name and n in model.group)}
+    inside = {
+        i
+        for i, n in enumerate(model.names)
+        if n == channel or (channel == model.group_name and n in model.group)
+    }
     passive = {model.names.index(name) for name in neutral}
     truth, rows = [], []
     index = model.channels.index(channel)
@@ -106,7 +125,9 @@ def channel_ap(
 
 
 def coco_ap(
-    count: int, truth: Sequence[tuple[int, np.ndarray, int]], rows: Sequence[tuple[int, np.ndarray, float]]
+    count: int,
+    truth: Sequence[tuple[int, np.ndarray, int]],
+    rows: Sequence[tuple[int, np.ndarray, float]],
 ) -> tuple[float, float]:
     """(AP50, AP50..95) of one class; NaN without truth. Images are numbered from 1."""
     if not any(not crowd for _, _, crowd in truth):
@@ -118,8 +139,14 @@ def coco_ap(
             "images": [{"id": i} for i in range(1, count + 1)],
             "categories": [{"id": 1}],
             "annotations": [
-                {"id": i, "image_id": image, "category_id": 1, "bbox": xywh(b), "iscrowd": crowd,
-                 "area": float((b[2] - b[0]) * (b[3] - b[1]))}
+                {
+                    "id": i,
+                    "image_id": image,
+                    "category_id": 1,
+                    "bbox": xywh(b),
+                    "iscrowd": crowd,
+                    "area": float((b[2] - b[0]) * (b[3] - b[1])),
+                }
                 for i, (image, b, crowd) in enumerate(truth, 1)
             ],
         }
@@ -127,7 +154,10 @@ def coco_ap(
         if not rows:
             return 0.0, 0.0
         results = coco.loadRes(
-            [{"image_id": image, "category_id": 1, "bbox": xywh(b), "score": s} for image, b, s in rows]
+            [
+                {"image_id": image, "category_id": 1, "bbox": xywh(b), "score": s}
+                for image, b, s in rows
+            ]
         )
         scorer = COCOeval(coco, results, "bbox")
         scorer.evaluate()
@@ -137,16 +167,29 @@ def coco_ap(
 
 
 def validate(
-    network: nn.Module, model: ModelSettings, sets: Sequence[ValSet], contract: ModelContract | None = None,
-    neutral: Sequence[str] = ("three_wheeler",), threshold: float = 0.02,
+    network: nn.Module,
+    model: ModelSettings,
+    sets: Sequence[ValSet],
+    contract: ModelContract | None = None,
+    neutral: Sequence[str] = ("three_wheeler",),
+    threshold: float = 0.02,
     processes: Processes = Processes(),  # noqa: B008 - frozen, without state
 ) -> dict[str, float]:
     """AP50 of every ranking channel on every set that labels it, pooled over those sets, and of
     every class; keys like "vehicle/dhaka" and "vehicle/pooled"."""
     contract = contract or plain_contract(model)
     everything = [
-        (s, predict(network, model, s.cache, contract, [(p.width, p.height) for p in s.pictures], threshold,
-                    processes=processes))
+        (
+            s,
+            predict(
+                network,
+                s.cache,
+                contract,
+                [(p.width, p.height) for p in s.pictures],
+                threshold,
+                processes=processes,
+            ),
+        )
         for s in sets
     ]
     scores: dict[str, float] = {}
@@ -163,5 +206,7 @@ def validate(
             scores[f"{channel}/pooled"], scores[f"{channel}/pooled/95"] = channel_ap(
                 pictures, found, model, channel, passive
             )
-            scores[f"{channel}/mean"] = float(np.nanmean([scores[f"{channel}/{s.name}"] for s, _ in with_channel]))
+            scores[f"{channel}/mean"] = float(
+                np.nanmean([scores[f"{channel}/{s.name}"] for s, _ in with_channel])
+            )
     return scores

@@ -10,8 +10,6 @@ import cv2
 import numpy as np
 import pytest
 
-pytest.importorskip("torch", reason="torch is in the train extra")
-
 from perception.cli import main
 from perception.errors import InputError
 from perception.models.settings import ModelSettings
@@ -21,18 +19,35 @@ from perception.train.sets import KIND_UNKNOWN, Picture, SetSettings, read_set
 MODEL = ModelSettings(("car", "truck", "person"), ("car", "truck"))
 
 
-def write_set(tmp_path: Path, annotations: list[dict[str, Any]], size: int = 640, info: dict[str, Any] | None = None) -> None:
+def write_set(
+    tmp_path: Path,
+    annotations: list[dict[str, Any]],
+    size: int = 640,
+    info: dict[str, Any] | None = None,
+) -> None:
     cv2.imwrite(str(tmp_path / "a.png"), np.zeros((size, size, 3), np.uint8))
     names = ("car", "truck", "person", "vehicle", "tram")
-    (tmp_path / "set.json").write_text(json.dumps({
-        "info": info or {}, "images": [{"id": 5, "file_name": "a.png", "width": size, "height": size}],
-        "categories": [{"id": i, "name": name} for i, name in enumerate(names)],
-        "annotations": annotations,
-    }))
+    (tmp_path / "set.json").write_text(
+        json.dumps(
+            {
+                "info": info or {},
+                "images": [{"id": 5, "file_name": "a.png", "width": size, "height": size}],
+                "categories": [{"id": i, "name": name} for i, name in enumerate(names)],
+                "annotations": annotations,
+            }
+        )
+    )
 
 
 def row(number: int, bbox: list[float], category: int = 0, **more: Any) -> dict[str, Any]:
-    return {"id": number, "image_id": 5, "category_id": category, "bbox": bbox, "iscrowd": 0, **more}
+    return {
+        "id": number,
+        "image_id": 5,
+        "category_id": category,
+        "bbox": bbox,
+        "iscrowd": 0,
+        **more,
+    }
 
 
 def read(tmp_path: Path, **settings: Any) -> Picture:
@@ -42,9 +57,15 @@ def read(tmp_path: Path, **settings: Any) -> Picture:
 
 def test_boxes_without_area_or_with_swapped_corners_are_named(tmp_path: Path) -> None:
     # C11: xyxy [290,220,296,220], [50,40,50,60], [500,533,231,255], [10,10,30,30]
-    write_set(tmp_path, [
-        row(1, [290, 220, 6, 0]), row(2, [50, 40, 0, 20]), row(3, [500, 533, -269, -278]), row(4, [10, 10, 20, 20]),
-    ])
+    write_set(
+        tmp_path,
+        [
+            row(1, [290, 220, 6, 0]),
+            row(2, [50, 40, 0, 20]),
+            row(3, [500, 533, -269, -278]),
+            row(4, [10, 10, 20, 20]),
+        ],
+    )
     with pytest.raises(InputError) as error:
         read(tmp_path)
     text = str(error.value)
@@ -53,13 +74,20 @@ def test_boxes_without_area_or_with_swapped_corners_are_named(tmp_path: Path) ->
     assert "annotation id 4" not in text
 
 
-def test_bad_labels_end_the_command_before_the_first_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_labels_end_the_command_before_the_first_step(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     # C12 for COCO json
-    write_set(tmp_path, [row(1, [10, 10, 20, 20]), row(2, [10, 10, 20, 20], 7), row(3, [10, 10, 20, 20], -1)])
+    write_set(
+        tmp_path,
+        [row(1, [10, 10, 20, 20]), row(2, [10, 10, 20, 20], 7), row(3, [10, 10, 20, 20], -1)],
+    )
     file = tmp_path / "run.yaml"
     file.write_text(
         "model: {names: [car, truck, person], group: [car, truck]}\n"
-        "data: {train: [{annotations: set.json, classes: {tram: ignore}}], cache: " + str(tmp_path / "cache") + "}\n"
+        "data: {train: [{annotations: set.json, classes: {tram: ignore}}], cache: "
+        + str(tmp_path / "cache")
+        + "}\n"
     )
     assert main(["train", str(file), "--out", str(tmp_path / "run")]) == 2
     text = " ".join(capsys.readouterr().err.split())
@@ -105,10 +133,22 @@ def test_small_objects_may_be_unlabelled(tmp_path: Path) -> None:
 
 
 def test_crowds_and_ignored_classes_become_regions(tmp_path: Path) -> None:
-    write_set(tmp_path, [row(1, [10, 10, 20, 20]), row(2, [50, 50, 20, 20], iscrowd=1), row(3, [90, 90, 20, 20], 4)])
+    write_set(
+        tmp_path,
+        [
+            row(1, [10, 10, 20, 20]),
+            row(2, [50, 50, 20, 20], iscrowd=1),
+            row(3, [90, 90, 20, 20], 4),
+        ],
+    )
     picture = read(tmp_path, annotated=("vehicle", "person"))
     assert len(picture.boxes) == 1
-    assert sorted(map(tuple, picture.regions[:, [0, 4]].tolist())) == [(50, 0), (50, 1), (90, 0), (90, 1)]
+    assert sorted(map(tuple, picture.regions[:, [0, 4]].tolist())) == [
+        (50, 0),
+        (50, 1),
+        (90, 0),
+        (90, 1),
+    ]
 
 
 def test_a_label_of_the_group_keeps_its_kind_open(tmp_path: Path) -> None:
@@ -117,19 +157,31 @@ def test_a_label_of_the_group_keeps_its_kind_open(tmp_path: Path) -> None:
 
 
 def test_duplicate_boxes_are_taught_once(tmp_path: Path) -> None:
-    write_set(tmp_path, [row(1, [10, 10, 20, 20]), row(2, [10, 10, 20, 20]), row(3, [10, 10, 20, 20], 1)])
+    write_set(
+        tmp_path, [row(1, [10, 10, 20, 20]), row(2, [10, 10, 20, 20]), row(3, [10, 10, 20, 20], 1)]
+    )
     assert read(tmp_path).labels.tolist() == [0, 1]
 
 
 def test_a_teacher_fills_missing_labels_and_names_kinds(tmp_path: Path) -> None:
     write_set(tmp_path, [row(1, [100, 100, 50, 50], 3)])
-    (tmp_path / "filled.json").write_text(json.dumps({"pictures": {"5": [
-        [101, 100, 150, 150, 0.8, 1],  # on the label of unknown kind: a truck
-        [300, 300, 360, 360, 0.7, 0],  # strong, unlabelled: becomes a car
-        [400, 400, 460, 460, 0.3, 0],  # weak: ignored
-        [500, 500, 520, 560, 0.9, 2],  # persons are not filled
-    ]}}))
-    picture = read(tmp_path, annotated=("vehicle", "person"), filled="filled.json", fill_above={"vehicle": 0.5})
+    (tmp_path / "filled.json").write_text(
+        json.dumps(
+            {
+                "pictures": {
+                    "5": [
+                        [101, 100, 150, 150, 0.8, 1],  # on the label of unknown kind: a truck
+                        [300, 300, 360, 360, 0.7, 0],  # strong, unlabelled: becomes a car
+                        [400, 400, 460, 460, 0.3, 0],  # weak: ignored
+                        [500, 500, 520, 560, 0.9, 2],  # persons are not filled
+                    ]
+                }
+            }
+        )
+    )
+    picture = read(
+        tmp_path, annotated=("vehicle", "person"), filled="filled.json", fill_above={"vehicle": 0.5}
+    )
     assert picture.labels.tolist() == [1, 0]
     assert picture.boxes[1].tolist() == [300, 300, 360, 360]
     assert [tuple(r[:2]) for r in picture.regions.tolist()] == [(400, 400)]
@@ -140,7 +192,12 @@ def test_warped_labels_stay_on_their_pixels() -> None:
     image = np.zeros((120, 200, 3), np.uint8)
     image[40:80, 60:140] = 255
     picture = Picture(
-        Path("x"), 200, 120, np.array([[60, 40, 140, 80]], np.float32), np.array([0]), np.zeros((0, 6), np.float32),
+        Path("x"),
+        200,
+        120,
+        np.array([[60, 40, 140, 80]], np.float32),
+        np.array([0]),
+        np.zeros((0, 6), np.float32),
     )
     settings = AugmentSettings(scale=(0.6, 1.6), flip=0.5, stretch=1.0, mosaic=0)
     for _ in range(20):

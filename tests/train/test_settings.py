@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-pytest.importorskip("torch", reason="torch is in the train extra")
-
 from perception.errors import InputError
 from perception.train.settings import RunSettings, build, read_settings, to_plain
 
@@ -28,7 +26,10 @@ def test_the_shipped_settings_are_valid() -> None:
 
 
 def test_dotted_overrides_replace_values_of_their_type(tmp_path: Path) -> None:
-    settings = read_settings(write(tmp_path), ["train.steps=7", "train.rate=1e-3", "model.names=[a, b]", "data.augment.flip=0"])
+    settings = read_settings(
+        write(tmp_path),
+        ["train.steps=7", "train.rate=1e-3", "model.names=[a, b]", "data.augment.flip=0"],
+    )
     assert (settings.train.steps, settings.train.rate) == (7, 1e-3)
     assert settings.model.names == ("a", "b")
     assert settings.data.augment.flip == 0.0
@@ -64,9 +65,13 @@ def test_a_missing_key_is_named(tmp_path: Path) -> None:
 
 
 def test_a_relative_root_is_relative_to_the_file(tmp_path: Path) -> None:
-    assert read_settings(write(tmp_path, data={"root": "pictures"})).data.root == str(tmp_path / "pictures")
+    assert read_settings(write(tmp_path, data={"root": "pictures"})).data.root == str(
+        tmp_path / "pictures"
+    )
 
 
 def test_resolved_settings_survive_yaml() -> None:
     settings = read_settings(ROAD)
-    assert build(RunSettings, yaml.safe_load(yaml.safe_dump(to_plain(settings))), "again") == settings
+    assert (
+        build(RunSettings, yaml.safe_load(yaml.safe_dump(to_plain(settings))), "again") == settings
+    )

@@ -34,8 +34,10 @@ MODEL = ModelSettings(("car", "truck", "person"), ("car", "truck"), width=64, he
 def example(boxes: list[list[float]], labels: list[int]) -> Example:
     rng = np.random.default_rng(0)
     return Example(
-        rng.integers(0, 255, (64, 64, 3), dtype=np.uint8), np.array(boxes, np.float32).reshape(-1, 4),
-        np.array(labels, np.int64), np.zeros((0, 6), np.float32),
+        rng.integers(0, 255, (64, 64, 3), dtype=np.uint8),
+        np.array(boxes, np.float32).reshape(-1, 4),
+        np.array(labels, np.int64),
+        np.zeros((0, 6), np.float32),
     )
 
 
@@ -67,20 +69,33 @@ def test_pictures_without_boxes_train_as_background() -> None:
     assert empty["giou"].item() == empty["side"].item() == empty["kind"].item() == 0
     assert empty["score"].item() > 0
     stacked = Batch.stack([example([], []), example([], [])])
-    assert stacked.boxes.shape == (0, 4) and stacked.labels.shape == (0,) and len(stacked.images) == 2
+    assert (
+        stacked.boxes.shape == (0, 4) and stacked.labels.shape == (0,) and len(stacked.images) == 2
+    )
 
 
 def test_a_resumed_run_equals_the_unbroken_one(tiny_settings: RunSettings, tmp_path: Path) -> None:
     lively = dataclasses.replace(
         tiny_settings,
-        data=dataclasses.replace(tiny_settings.data, augment=dataclasses.replace(
-            tiny_settings.data.augment, flip=0.5, mosaic=0.5, colour=0.8, noise=0.5, scale=(0.6, 1.6),
-        )),
+        data=dataclasses.replace(
+            tiny_settings.data,
+            augment=dataclasses.replace(
+                tiny_settings.data.augment,
+                flip=0.5,
+                mosaic=0.5,
+                colour=0.8,
+                noise=0.5,
+                scale=(0.6, 1.6),
+            ),
+        ),
         train=dataclasses.replace(tiny_settings.train, optimiser="muon"),
     )
     whole = trainer(lively, tmp_path / "whole")
     whole.run()
-    broken = trainer(dataclasses.replace(lively, train=dataclasses.replace(lively.train, checkpoint_every=3)), tmp_path / "broken")
+    broken = trainer(
+        dataclasses.replace(lively, train=dataclasses.replace(lively.train, checkpoint_every=3)),
+        tmp_path / "broken",
+    )
     with pytest.raises(KeyboardInterrupt):
         stop_after(broken, 4)
         broken.run()
@@ -89,9 +104,14 @@ def test_a_resumed_run_equals_the_unbroken_one(tiny_settings: RunSettings, tmp_p
     assert again.step == 3
     again.run()
     assert again.step == whole.step
-    for mine, theirs in ((again.network, whole.network), (again.average.model, whole.average.model)):
+    for mine, theirs in (
+        (again.network, whole.network),
+        (again.average.model, whole.average.model),
+    ):
         for key, value in theirs.state_dict().items():
-            assert torch.allclose(mine.state_dict()[key].double(), value.double(), rtol=0, atol=1e-6), key
+            assert torch.allclose(
+                mine.state_dict()[key].double(), value.double(), rtol=0, atol=1e-6
+            ), key
 
 
 def stop_after(run: Trainer, steps: int) -> None:
@@ -105,10 +125,14 @@ def stop_after(run: Trainer, steps: int) -> None:
     run._update = interrupted  # type: ignore[method-assign]
 
 
-def test_a_loss_that_is_not_finite_is_skipped_and_counted(tiny_settings: RunSettings, tmp_path: Path) -> None:
+def test_a_loss_that_is_not_finite_is_skipped_and_counted(
+    tiny_settings: RunSettings, tmp_path: Path
+) -> None:
     # C15
     lines: list[str] = []
-    settings = dataclasses.replace(tiny_settings, train=dataclasses.replace(tiny_settings.train, steps=8, evaluate_every=2))
+    settings = dataclasses.replace(
+        tiny_settings, train=dataclasses.replace(tiny_settings.train, steps=8, evaluate_every=2)
+    )
     run = trainer(settings, tmp_path, lines.append)
     poison(run, {3})
     run.run()
@@ -123,7 +147,9 @@ def test_a_loss_that_is_not_finite_is_skipped_and_counted(tiny_settings: RunSett
 
 def test_too_many_bad_steps_stop_the_run(tiny_settings: RunSettings, tmp_path: Path) -> None:
     # C15
-    settings = dataclasses.replace(tiny_settings, train=dataclasses.replace(tiny_settings.train, steps=20, bad_steps=3))
+    settings = dataclasses.replace(
+        tiny_settings, train=dataclasses.replace(tiny_settings.train, steps=20, bad_steps=3)
+    )
     run = trainer(settings, tmp_path)
     poison(run, set(range(4, 20)))
     with pytest.raises(WaysightError, match=r"step 7: .* 3 steps in a row"):
@@ -141,11 +167,15 @@ def poison(run: Trainer, steps: set[int]) -> None:
     run.loss = spoiled  # type: ignore[assignment]
 
 
-def test_a_nan_score_never_becomes_the_best(tiny_settings: RunSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_nan_score_never_becomes_the_best(
+    tiny_settings: RunSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # C15
     run = trainer(tiny_settings, tmp_path)
     scores = iter([0.2, math.nan, 0.1])
-    monkeypatch.setattr("perception.train.trainer.validate", lambda *a, **k: {"vehicle/mean": next(scores)})
+    monkeypatch.setattr(
+        "perception.train.trainer.validate", lambda *a, **k: {"vehicle/mean": next(scores)}
+    )
     for step in (1, 2, 3):
         run.step = step
         run.evaluate()
@@ -153,7 +183,9 @@ def test_a_nan_score_never_becomes_the_best(tiny_settings: RunSettings, tmp_path
     assert torch.load(tmp_path / BEST, weights_only=True)["step"] == 1
 
 
-def test_weights_that_are_not_finite_are_never_saved(tiny_settings: RunSettings, tmp_path: Path) -> None:
+def test_weights_that_are_not_finite_are_never_saved(
+    tiny_settings: RunSettings, tmp_path: Path
+) -> None:
     run = trainer(tiny_settings, tmp_path)
     with torch.no_grad():
         next(run.network.parameters()).fill_(float("nan"))
@@ -162,9 +194,14 @@ def test_weights_that_are_not_finite_are_never_saved(tiny_settings: RunSettings,
     assert not (tmp_path / LAST).exists()
 
 
-def test_early_stopping_ends_the_run(tiny_settings: RunSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_early_stopping_ends_the_run(
+    tiny_settings: RunSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("perception.train.trainer.validate", lambda *a, **k: {"vehicle/mean": 0.5})
-    settings = dataclasses.replace(tiny_settings, train=dataclasses.replace(tiny_settings.train, steps=50, evaluate_every=1, patience=2))
+    settings = dataclasses.replace(
+        tiny_settings,
+        train=dataclasses.replace(tiny_settings.train, steps=50, evaluate_every=1, patience=2),
+    )
     run = trainer(settings, tmp_path)
     run.run()
     assert run.step == 3
@@ -179,7 +216,9 @@ train(read_settings(Path(sys.argv[1])), Path(sys.argv[2]))
 """
 
 
-def test_two_processes_equal_one_with_the_same_global_batch(tiny_root: Path, tmp_path: Path) -> None:
+def test_two_processes_equal_one_with_the_same_global_batch(
+    tiny_root: Path, tmp_path: Path
+) -> None:
     # With SGD: Adam divides by the gradient's own size and turns the rounding noise of parameters
     # without effect (a bias before another batch norm) into full steps.
     plain = plain_settings(tiny_root, steps=3, warmup=1, optimiser="sgd", rate=0.01)
@@ -194,8 +233,16 @@ def test_two_processes_equal_one_with_the_same_global_batch(tiny_root: Path, tmp
         address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
     workers = [
         subprocess.Popen(
-            [sys.executable, "-c", WORKER, str(file), str(tmp_path / "two")], stderr=subprocess.PIPE, text=True,
-            env={**os.environ, **address, "OMP_NUM_THREADS": "1", "WORLD_SIZE": "2", "RANK": str(rank)},
+            [sys.executable, "-c", WORKER, str(file), str(tmp_path / "two")],
+            stderr=subprocess.PIPE,
+            text=True,
+            env={
+                **os.environ,
+                **address,
+                "OMP_NUM_THREADS": "1",
+                "WORLD_SIZE": "2",
+                "RANK": str(rank),
+            },
         )
         for rank in range(2)
     ]
@@ -204,7 +251,9 @@ def test_two_processes_equal_one_with_the_same_global_batch(tiny_root: Path, tmp
         assert worker.returncode == 0, errors[-2000:]
     two = torch.load(tmp_path / "two" / LAST, weights_only=True)
     assert two["step"] == 3 and two["views"] == one.views == 12
-    moved = [float((value - start[key]).abs().max()) for key, value in one.network.state_dict().items()]
+    moved = [
+        float((value - start[key]).abs().max()) for key, value in one.network.state_dict().items()
+    ]
     assert max(moved) > 1e-3
     for key, value in one.network.state_dict().items():
         assert torch.allclose(value.double(), two["network"][key].double(), rtol=0, atol=1e-5), key
