@@ -140,6 +140,11 @@ class World:
                 walker.step(STEP, self.x)
         self._place()
 
+    def look_from(self, x: float, y: float, heading: float) -> None:
+        """Put the robot somewhere else: m and rad in the hall's frame."""
+        self.x, self.y, self.heading = x, y, heading
+        self._place()
+
     def clearance(self) -> float:
         """m between the robot's footprint and the nearest actor's; 0 is contact; inf when alone."""
         gaps = [walker.clearance(self.x, self.y) for walker in self.walkers]
@@ -172,23 +177,35 @@ class World:
         pixels: npt.NDArray[np.uint8] = np.clip(clean + grain, 0, 255).astype(np.uint8)
         return pixels
 
-    def labelled_picture(self) -> tuple[npt.NDArray[np.uint8], Detections]:
-        """A picture and the exact boxes of what is seen in it, from the drawn pixels."""
-        picture = self.picture()
+    def labelled_picture(
+        self, brightness: float = 1.0, noise: float = 2.0
+    ) -> tuple[npt.NDArray[np.uint8], Detections]:
+        """A picture and the exact boxes of what is seen in it, from the drawn pixels.
+
+        The scores are the share of each actor's box within the picture that is seen, 0 to 1.
+        """
+        picture = self.picture(brightness, noise)
         self._renderer.enable_segmentation_rendering()
         self._renderer.update_scene(self._data, camera="front")
         segments = self._renderer.render()
         self._renderer.disable_segmentation_rendering()
         geoms = np.where(segments[..., 1] == int(mujoco.mjtObj.mjOBJ_GEOM), segments[..., 0], -1)
         owners = np.where(geoms >= 0, self._model.geom_bodyid[geoms], -1)
-        boxes, labels = [], []
+        boxes, labels, shares = [], [], []
+        eye = self._in_world(self.camera.position[None])[0]
         for number, walker in enumerate(self.walkers):
             rows, columns = np.nonzero(owners == self._model.body(f"body{number}").id)
             if len(rows) < 12:
                 continue
-            boxes.append((columns.min(), rows.min(), columns.max() + 1, rows.max() + 1))
+            box = (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)
+            whole = self.camera.project(self._in_base(_outline_points(walker, eye)))
+            low, high = np.nanmin(whole, axis=0), np.nanmax(whole, axis=0)
+            sides = np.clip(high, 0, self.size) - np.clip(low, 0, self.size)
+            seen = (box[2] - box[0]) * (box[3] - box[1]) / max(float(sides.prod()), 1.0)
+            boxes.append(box)
             labels.append(FACTORY.index(walker.body.kind))
-        return picture, Detections.create(boxes, [1.0] * len(boxes), labels)
+            shares.append(min(float(seen), 1.0))
+        return picture, Detections.create(boxes, shares, labels)
 
     def truth(self) -> Detections:
         """Boxes of the actors that the camera can see, in pixels, by rays instead of drawing.
