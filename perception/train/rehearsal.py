@@ -112,8 +112,8 @@ def rehearse(settings: RunSettings, folder: Path) -> None:
             json.dumps({"steps": trainer.step, "detections": len(found), **report}, indent=1)
         )
     console.print(
-        f"rehearsal passed: {trainer.step} steps, exported and verified, {len(found)} detections in "
-        f"one picture after two epochs; {folder}",
+        f"rehearsal passed: {trainer.step} steps, exported and verified, {len(found)} detections "
+        f"in one picture after two epochs; {folder}",
         markup=False,
     )
 
