@@ -186,35 +186,37 @@ def _assign(
 class ClassCurve:
     """Detections of one class by descending score, ready to be summed again and again.
 
-    label: the class. image: int64 (n,). right, wrong: bool (T, n).
-    objects: float64 (P,), counted objects a picture.
+    label: the class. image: int64 (n,). objects: float64 (P,), counted objects a picture.
+    hits: for each threshold the positions of the right detections, ascending.
+    judged: bool (T, n), right or wrong; (1, n) when all thresholds judge the same detections.
     """
 
     label: int
     image: Ints
-    right: Bools
-    wrong: Bools
     objects: Floats
+    hits: tuple[Ints, ...]
+    judged: Bools
 
 
 def class_curves(matches: Matches) -> tuple[ClassCurve, ...]:
     """One curve for each class that has counted objects; the others are undefined."""
     truth = matches.tables.truth
     pictures = len(matches.tables.pictures)
-    judged = ~matches.ignored.all(axis=0)
+    useful = ~matches.ignored.all(axis=0)
     curves = []
     for label in range(len(matches.tables.names)):
         objects = truth.image[matches.counted & (truth.labels == label)]
         if not len(objects):
             continue
-        columns = np.flatnonzero((matches.labels == label) & judged)
+        columns = np.flatnonzero((matches.labels == label) & useful)
+        judged = ~matches.ignored[:, columns]
         curves.append(
             ClassCurve(
                 label=label,
                 image=matches.image[columns],
-                right=matches.right[:, columns],
-                wrong=matches.wrong[:, columns],
                 objects=np.bincount(objects, minlength=pictures).astype(np.float64),
+                hits=tuple(np.flatnonzero(row) for row in matches.right[:, columns]),
+                judged=judged[:1] if (judged == judged[:1]).all() else judged,
             )
         )
     return tuple(curves)
@@ -225,23 +227,18 @@ def curve_precision(curve: ClassCurve, weights: Floats | None = None) -> Floats:
 
     weights: float64 (P,), how often each picture counts (a bootstrap resample); all once if None.
     """
-    steps = len(curve.right)
     total = curve.objects.sum() if weights is None else curve.objects @ weights
     if total <= 0:
-        return np.full((steps, len(RECALL_POINTS)), np.nan)
-    share = 1.0 if weights is None else weights[curve.image]
-    right = np.cumsum(curve.right * share, axis=1)
-    wrong = np.cumsum(curve.wrong * share, axis=1)
-    recall = right / total
-    precision = right / (right + wrong + np.spacing(1.0))
-    precision = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]
-    padded = np.pad(precision, ((0, 0), (0, 1)))
-    sampled: Floats = np.stack(
-        [
-            padded[step][np.searchsorted(recall[step], RECALL_POINTS, side="left")]
-            for step in range(steps)
-        ]
-    )
+        return np.full((len(curve.hits), len(RECALL_POINTS)), np.nan)
+    share = np.ones(len(curve.image)) if weights is None else weights[curve.image]
+    reported = np.cumsum(np.where(curve.judged, share, 0.0), axis=1)
+    sampled: Floats = np.empty((len(curve.hits), len(RECALL_POINTS)))
+    for step, hits in enumerate(curve.hits):
+        # Recall rises, and precision peaks, only where a detection is right.
+        right = np.cumsum(share[hits])
+        precision = right / (reported[min(step, len(reported) - 1)][hits] + np.spacing(1.0))
+        envelope = np.append(np.maximum.accumulate(precision[::-1])[::-1], 0.0)
+        sampled[step] = envelope[np.searchsorted(right / total, RECALL_POINTS, side="left")]
     return sampled
 
 
