@@ -44,6 +44,7 @@ RETRY_SECONDS = 5.0
 RETRY_BYTES = 64 << 20
 """Free space at which recording begins again after the disk was full."""
 DRAIN_SECONDS = 5.0
+VIDEO_NICENESS = 10
 
 # Types of Waysight's own topics, so that their first messages are not lost to looking them up.
 _KNOWN = {
@@ -74,6 +75,9 @@ class RecorderParameters(NodeParameters):
     )
     video: str = parameter("", "H.264 file (.mp4) of the pictures with boxes; empty: none")
     video_boxes: str = parameter(names.DETECTIONS, "Topic of the boxes that are drawn")
+    video_threshold: float = parameter(
+        0.0, "Least score of the boxes that are drawn", minimum=0.0, maximum=1.0
+    )
     video_patience: float = parameter(
         1.0,
         "How long a picture waits for its boxes before it is marked as without",
@@ -236,7 +240,7 @@ class RecorderNode(WaysightNode[RecorderParameters]):
 
     def _open_part(self) -> None:
         base = Path(self.parameters.output)
-        base.parent.mkdir(parents=True, exist_ok=True)
+        _make_folder(base)
         suffix = base.suffix or ".mcap"
         path = base.with_name(base.stem + suffix)
         # A recorder that was started again goes on with the next part.
@@ -281,13 +285,21 @@ class RecorderNode(WaysightNode[RecorderParameters]):
             self._trouble = f"recording has stopped: {error}"
 
 
+def _make_folder(path: Path) -> None:
+    """The folder that `path` goes into; InputError when it cannot be made."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{path}: cannot write here: {error.strerror}") from error
+
+
 class _VideoThread:
     """Pairs pictures and boxes by stamp, draws and encodes, all in one thread."""
 
     def __init__(self, parameters: RecorderParameters) -> None:
         self._parameters = parameters
         self._path = Path(parameters.video)
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        _make_folder(self._path)
         self._partial = self._path.with_name(f".writing-{self._path.name}")
         self._jobs: queue.Queue[Any] = queue.Queue(maxsize=parameters.depth)
         self._pictures: OrderedDict[int, tuple[Frame, float]] = OrderedDict()
@@ -324,6 +336,8 @@ class _VideoThread:
             os.replace(self._partial, self._path)
 
     def _run(self) -> None:
+        # Encoding can wait; the nodes that are watched here cannot.
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), VIDEO_NICENESS)
         try:
             while not (self._closing.is_set() and self._jobs.empty()):
                 with suppress(queue.Empty):
@@ -363,6 +377,7 @@ class _VideoThread:
         if frame.color == "rgb":
             image = np.asarray(cv2.cvtColor(image, cv2.COLOR_RGB2BGR), np.uint8)
         shown = boxes if boxes is not None else Detections.failed("no detections for this picture")
+        shown = shown[shown.scores >= self._parameters.video_threshold]
         drawn = draw(image, shown, self._names.names)
         if self._file is None:
             self._file = VideoFile(self._partial, drawn.shape[1], drawn.shape[0])
