@@ -43,8 +43,8 @@ LOOK_SECONDS = 0.5
 RETRY_SECONDS = 5.0
 RETRY_BYTES = 64 << 20
 """Free space at which recording begins again after the disk was full."""
-DRAIN_SECONDS = 5.0
-VIDEO_NICENESS = 10
+DRAIN_SECONDS = 30.0
+"""How long the pictures that still wait may take to be encoded at the end."""
 
 # Types of Waysight's own topics, so that their first messages are not lost to looking them up.
 _KNOWN = {
@@ -336,8 +336,6 @@ class _VideoThread:
             os.replace(self._partial, self._path)
 
     def _run(self) -> None:
-        # Encoding can wait; the nodes that are watched here cannot.
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), VIDEO_NICENESS)
         try:
             while not (self._closing.is_set() and self._jobs.empty()):
                 with suppress(queue.Empty):

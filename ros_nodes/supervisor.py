@@ -71,15 +71,17 @@ class Supervisor:
         *,
         on_tick: Callable[[], None] = lambda: None,
         linger: float = 0.0,
+        patience: float = STOP_SECONDS,
     ) -> None:
         """say: takes one line of news for the person at the terminal.
 
         on_tick: called every POLL_SECONDS. linger: seconds between the end of a node that ends
-        the graph and the stop of the others.
+        the graph and the stop of the others. patience: seconds that one process may take to end.
         """
         self._say = say
         self._on_tick = on_tick
         self._linger = linger
+        self._patience = patience
         self.environment = environment(extra_environment)
         self._folder = tempfile.TemporaryDirectory(prefix="waysight-run-")
         self.children = [
@@ -161,9 +163,9 @@ class Supervisor:
             if process.poll() is None:
                 process.send_signal(signal.SIGINT)
                 try:
-                    process.wait(STOP_SECONDS)
+                    process.wait(self._patience)
                 except subprocess.TimeoutExpired:
-                    self._say(f"{child.name} did not end within {STOP_SECONDS:.0f} s; killing it")
+                    self._say(f"{child.name} did not end within {self._patience:.0f} s; killing it")
                     child.killed = True
                     process.kill()
                     process.wait()

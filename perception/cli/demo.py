@@ -27,6 +27,8 @@ from ros_nodes.recording import Recording, read_recording
 from ros_nodes.supervisor import Supervisor
 
 CLIP = Path(__file__).resolve().parents[2] / "ros_nodes" / "demo" / "road_demo.mp4"
+STOP_SECONDS = 40.0
+"""The recorder may still be encoding."""
 LINGER_SECONDS = 1.0
 """Between the camera's last picture and the stop, for the detector to finish."""
 
@@ -100,6 +102,7 @@ def _record(clip: Path, model: Path, work: Path, source: Source) -> int:
             own,
             on_tick=lambda: progress.update(bar, completed=time.monotonic() - began),
             linger=LINGER_SECONDS,
+            patience=STOP_SECONDS,
         )
         stopped: list[int] = []
 
