@@ -57,8 +57,9 @@ def _unpack(path: Path, folder: Path) -> None:
                     raise InputError(f"{path}: holds {member.filename!r}, which leads out of it")
             total = sum(member.file_size for member in members)
             if total > MAX_RATIO * max(1 << 20, path.stat().st_size):
-                raise InputError(f"{path}: unpacks to {total} bytes, more than {MAX_RATIO} times "
-                                 "its size")
+                raise InputError(
+                    f"{path}: unpacks to {total} bytes, more than {MAX_RATIO} times its size"
+                )
             archive.extractall(folder)  # checks each file's check sum
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         raise InputError(f"{path}: the zip file is cut off or damaged ({error})") from None

@@ -46,16 +46,20 @@ VISION_MSGS = {
     "vision_msgs/msg/Pose2D": "vision_msgs/Point2D position\nfloat64 theta\n",
     "vision_msgs/msg/BoundingBox2D": "vision_msgs/Pose2D center\nfloat64 size_x\nfloat64 size_y\n",
     "vision_msgs/msg/ObjectHypothesis": "string class_id\nfloat64 score\n",
-    "vision_msgs/msg/ObjectHypothesisWithPose":
-        "vision_msgs/ObjectHypothesis hypothesis\ngeometry_msgs/PoseWithCovariance pose\n",
-    "vision_msgs/msg/Detection2D":
+    "vision_msgs/msg/ObjectHypothesisWithPose": (
+        "vision_msgs/ObjectHypothesis hypothesis\ngeometry_msgs/PoseWithCovariance pose\n"
+    ),
+    "vision_msgs/msg/Detection2D": (
         "std_msgs/Header header\nvision_msgs/ObjectHypothesisWithPose[] results\n"
-        "vision_msgs/BoundingBox2D bbox\nstring id\n",
-    "vision_msgs/msg/Detection2DArray":
-        "std_msgs/Header header\nvision_msgs/Detection2D[] detections\n",
+        "vision_msgs/BoundingBox2D bbox\nstring id\n"
+    ),
+    "vision_msgs/msg/Detection2DArray": (
+        "std_msgs/Header header\nvision_msgs/Detection2D[] detections\n"
+    ),
     "vision_msgs/msg/VisionClass": "uint16 class_id\nstring class_name\n",
-    "vision_msgs/msg/LabelInfo":
-        "std_msgs/Header header\nvision_msgs/VisionClass[] class_map\nfloat32 threshold\n",
+    "vision_msgs/msg/LabelInfo": (
+        "std_msgs/Header header\nvision_msgs/VisionClass[] class_map\nfloat32 threshold\n"
+    ),
 }
 
 
@@ -132,8 +136,11 @@ class Bag:
             for topic in file.topics.values():
                 known = self.topics.setdefault(topic.name, topic)
                 if known.type != topic.type:
-                    self.report.add("error", "two-types", f"topic {topic.name} is both "
-                                    f"{known.type} and {topic.type}")
+                    self.report.add(
+                        "error",
+                        "two-types",
+                        f"topic {topic.name} is both {known.type} and {topic.type}",
+                    )
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -180,15 +187,20 @@ class Bag:
         if self._files[name].truncated and not any(
             item.code == "truncated" and item.file == name for item in self.report.findings
         ):
-            self.report.add("error", "truncated", "the file is cut off or damaged; what is whole "
-                            "was read", file=name)
+            self.report.add(
+                "error",
+                "truncated",
+                "the file is cut off or damaged; what is whole was read",
+                file=name,
+            )
 
     def _plain(self, message: BagMessage) -> BagMessage:
         if self._message_compression != "zstd":
             return message
         data = _unzstd(message.data, MAX_CHUNK)
-        return BagMessage(message.topic, message.log_time_ns, data, message.file, message.offset,
-                          message.inner)
+        return BagMessage(
+            message.topic, message.log_time_ns, data, message.file, message.offset, message.inner
+        )
 
     def fetch(self, file: str, offset: int, inner: int) -> BagMessage:
         """One message again, by the place that `messages` gave; raises InputError."""
@@ -203,19 +215,23 @@ class Bag:
         """
         topic = self.topics[message.topic]
         if topic.encoding != "cdr":
-            raise InputError(f"{self.path}: topic {topic.name} is encoded as {topic.encoding!r}, "
-                             "expected 'cdr'")
+            raise InputError(
+                f"{self.path}: topic {topic.name} is encoded as {topic.encoding!r}, expected 'cdr'"
+            )
         if topic.name not in self._types:
             self._types[topic.name] = (_types_of(topic), topic.type)
         store, name = self._types[topic.name]
         try:
             return store.deserialize_cdr(message.data, name)
         except KeyError:
-            raise InputError(f"{self.path}: the type {name} of topic {topic.name} is not known and "
-                             "the bag does not define it") from None
+            raise InputError(
+                f"{self.path}: the type {name} of topic {topic.name} is not known and "
+                "the bag does not define it"
+            ) from None
         except Exception as error:  # rosbags' generated code raises whatever the bytes provoke
-            raise InputError(f"{self.path}: a message of topic {topic.name} is damaged ({error})"
-                             ) from None
+            raise InputError(
+                f"{self.path}: a message of topic {topic.name} is damaged ({error})"
+            ) from None
 
     def _storage_files(self) -> tuple[Path, list[str]]:
         path = self.path
@@ -224,11 +240,16 @@ class Bag:
         if not path.is_dir():
             raise InputError(f"{path}: no such bag")
         if not (path / "metadata.yaml").is_file() and not _storage_names(path):
-            inner = [child for child in sorted(path.iterdir())
-                     if child.is_dir() and (child / "metadata.yaml").is_file()]
+            inner = [
+                child
+                for child in sorted(path.iterdir())
+                if child.is_dir() and (child / "metadata.yaml").is_file()
+            ]
             if len(inner) != 1:
-                raise InputError(f"{path}: expected metadata.yaml or files ending in "
-                                 f"{', '.join(_SUFFIXES)}, found neither")
+                raise InputError(
+                    f"{path}: expected metadata.yaml or files ending in "
+                    f"{', '.join(_SUFFIXES)}, found neither"
+                )
             path = inner[0]
         present = _storage_names(path)
         if not (path / "metadata.yaml").is_file():
@@ -250,17 +271,29 @@ class Bag:
         for entry in paths if isinstance(paths, list) else []:
             name = inside(str(entry))
             if name is None:
-                self.report.add("error", "outside-root", f"{entry!r} leads out of the bag's folder",
-                                file="metadata.yaml")
+                self.report.add(
+                    "error",
+                    "outside-root",
+                    f"{entry!r} leads out of the bag's folder",
+                    file="metadata.yaml",
+                )
             elif not (path / name).is_file():
-                self.report.add("error", "missing-file", f"storage file {entry} is missing",
-                                file="metadata.yaml")
+                self.report.add(
+                    "error",
+                    "missing-file",
+                    f"storage file {entry} is missing",
+                    file="metadata.yaml",
+                )
             elif name not in listed:
                 listed.append(name)
         for name in present:
             if name not in listed:
-                self.report.add("warning", "unlisted-file", "metadata.yaml does not list this "
-                                "storage file; it is read after the others", file=name)
+                self.report.add(
+                    "warning",
+                    "unlisted-file",
+                    "metadata.yaml does not list this storage file; it is read after the others",
+                    file=name,
+                )
         return [*listed, *(name for name in present if name not in listed)]
 
     def _open(self, name: str) -> _File | None:
@@ -299,15 +332,22 @@ def _types_of(topic: Topic) -> Typestore:
     parse = get_types_from_idl if topic.definition_format == "ros2idl" else get_types_from_msg
     store = get_typestore(Stores.EMPTY)
     try:
-        types = (parse(topic.definition) if parse is get_types_from_idl
-                 else get_types_from_msg(topic.definition, topic.type))
+        types = (
+            parse(topic.definition)
+            if parse is get_types_from_idl
+            else get_types_from_msg(topic.definition, topic.type)
+        )
         known = default_types()
-        base = {name: kind for name, kind in known.fielddefs.items()
-                if name.startswith("builtin_interfaces/") and name not in types}
+        base = {
+            name: kind
+            for name, kind in known.fielddefs.items()
+            if name.startswith("builtin_interfaces/") and name not in types
+        }
         store.register({**base, **types})
     except Exception as error:  # a definition is untrusted text, and the parser has no error class
-        raise InputError(f"topic {topic.name}: its definition of {topic.type} cannot be read "
-                         f"({error})") from None
+        raise InputError(
+            f"topic {topic.name}: its definition of {topic.type} cannot be read ({error})"
+        ) from None
     return store
 
 
@@ -350,7 +390,8 @@ class _Sqlite:
         if ("message_definitions",) not in tables.fetchall():
             return
         rows = self.connection.execute(
-            "SELECT topic_type, encoding, encoded_message_definition FROM message_definitions")
+            "SELECT topic_type, encoding, encoded_message_definition FROM message_definitions"
+        )
         found = {str(kind): (str(form), str(text)) for kind, form, text in rows if text}
         for number, topic in self.ids.items():
             if topic.type in found and found[topic.type][0] in ("ros2msg", "ros2idl"):
@@ -490,13 +531,21 @@ class _Mcap:
 
     def _cut(self, offset: int) -> None:
         self.truncated = True
-        self.report.add("error", "truncated", f"the file is cut off after byte {offset}; what is "
-                        "whole before it is read", file=self.name)
+        self.report.add(
+            "error",
+            "truncated",
+            f"the file is cut off after byte {offset}; what is whole before it is read",
+            file=self.name,
+        )
 
     def _damaged(self, offset: int) -> None:
         self.truncated = True
-        self.report.add("error", "damaged-chunk", f"the record at byte {offset} is damaged; its "
-                        "messages are lost", file=self.name)
+        self.report.add(
+            "error",
+            "damaged-chunk",
+            f"the record at byte {offset} is damaged; its messages are lost",
+            file=self.name,
+        )
 
     def _chunk_times(self, offset: int) -> tuple[int, int]:
         self.stream.seek(offset + 9)
@@ -545,7 +594,8 @@ class _Mcap:
             return
         waiting = sorted(
             (c for c in self.chunks if c.end >= start and c.start < stop),
-            key=lambda chunk: (chunk.start, chunk.offset), reverse=True,
+            key=lambda chunk: (chunk.start, chunk.offset),
+            reverse=True,
         )
         heap: list[tuple[int, int, int, Message]] = []
         while waiting or heap:
@@ -573,9 +623,7 @@ class _Mcap:
             elif start <= message.log_time < stop and (topics is None or channel.topic in topics):
                 yield message.log_time, offset, inner, message
 
-    def _loose(
-        self, topics: frozenset[str] | None, start: int, stop: int
-    ) -> Iterator[BagMessage]:
+    def _loose(self, topics: frozenset[str] | None, start: int, stop: int) -> Iterator[BagMessage]:
         """Messages of a file without chunks."""
         order = sorted(range(len(self.loose_times)), key=self.loose_times.__getitem__)
         for i in order:

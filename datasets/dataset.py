@@ -200,8 +200,14 @@ class Dataset(Sequence[Sample]):
             **{
                 name: columns.per_box(name)[keep]
                 for name in (
-                    "crowd", "occlusion", "truncation", "distance", "points", "velocity",
-                    "boxes_3d", "lines",
+                    "crowd",
+                    "occlusion",
+                    "truncation",
+                    "distance",
+                    "points",
+                    "velocity",
+                    "boxes_3d",
+                    "lines",
                 )
             },
             box_ids=tuple(box_ids[i] for i in keep),
@@ -211,8 +217,17 @@ class Dataset(Sequence[Sample]):
             **{
                 name: columns.values(name)[picture]
                 for name in (
-                    "name", "id", "width", "height", "split", "sequence", "camera", "frame",
-                    "stamp_ns", "source", "line",
+                    "name",
+                    "id",
+                    "width",
+                    "height",
+                    "split",
+                    "sequence",
+                    "camera",
+                    "frame",
+                    "stamp_ns",
+                    "source",
+                    "line",
                 )
             },
         )

@@ -34,7 +34,9 @@ def groups_of_similar(hashes: npt.NDArray[np.uint64], distance: int) -> list[lis
 
 
 def _link(
-    parent: npt.NDArray[np.int64], hashes: npt.NDArray[np.uint64], bucket: npt.NDArray[np.int64],
+    parent: npt.NDArray[np.int64],
+    hashes: npt.NDArray[np.uint64],
+    bucket: npt.NDArray[np.int64],
     distance: int,
 ) -> None:
     values = hashes[bucket]

@@ -92,7 +92,10 @@ class LocalEngine:
 
     @staticmethod
     def _ordered(
-        pool: ProcessPoolExecutor, task: Task, units: Sequence[str], workers: int,
+        pool: ProcessPoolExecutor,
+        task: Task,
+        units: Sequence[str],
+        workers: int,
         done: Callable[[], None],
     ) -> Iterator[pa.RecordBatch]:
         """Results in order, with only a few waiting, so that memory stays bounded."""
@@ -158,15 +161,20 @@ class SparkEngine:
         from pyspark.sql.pandas.types import from_arrow_schema
 
         session = self._session(title)
-        table = pa.table({"number": pa.array(range(len(units)), pa.int64()),
-                          "unit": pa.array(units, pa.string())})
+        table = pa.table(
+            {
+                "number": pa.array(range(len(units)), pa.int64()),
+                "unit": pa.array(units, pa.string()),
+            }
+        )
         pq.write_table(table, folder / "units.parquet")
         try:
             frame = session.read.parquet(f"file://{folder}/units.parquet")
             # One partition a unit: a lost worker costs what it was working on, nothing else.
             frame = frame.repartitionByRange(max(1, len(units)), "number")
-            result = frame.mapInArrow(partial(_spark_task, task),
-                                      from_arrow_schema(_numbered(schema)))
+            result = frame.mapInArrow(
+                partial(_spark_task, task), from_arrow_schema(_numbered(schema))
+            )
             result.write.parquet(f"file://{folder}/results")
         except Exception as error:
             if type(error).__module__.split(".")[0] not in ("pyspark", "py4j"):
@@ -178,7 +186,9 @@ class SparkEngine:
         try:
             from pyspark.sql import SparkSession
         except ModuleNotFoundError:
-            raise InputError("--engine spark needs pyspark: pip install 'waysight[spark]'") from None
+            raise InputError(
+                "--engine spark needs pyspark: pip install 'waysight[spark]'"
+            ) from None
         builder = SparkSession.builder.master(self.master).appName(f"waysight: {title}")
         settings = {
             "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -201,27 +211,31 @@ def _numbered(schema: pa.Schema) -> pa.Schema:
 def _spark_task(task: Task, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Run a task for the units of a partition; its rows carry unit and place, to be sorted by."""
     for batch in batches:
-        for number, unit in zip(batch.column("number").to_pylist(),
-                                batch.column("unit").to_pylist(), strict=True):
+        for number, unit in zip(
+            batch.column("number").to_pylist(), batch.column("unit").to_pylist(), strict=True
+        ):
             row = 0
             for result in task(unit):
                 count = result.num_rows
                 yield pa.RecordBatch.from_arrays(
-                    [pa.array([number] * count, pa.int64()),
-                     pa.array(range(row, row + count), pa.int64()), *result.columns],
+                    [
+                        pa.array([number] * count, pa.int64()),
+                        pa.array(range(row, row + count), pa.int64()),
+                        *result.columns,
+                    ],
                     schema=_numbered(result.schema),
                 )
                 row += count
 
 
 def _in_order(folder: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Rows of the result files by unit and place. A unit's rows are in one file and in order."""
-    places: list[tuple[int, Path]] = []
+    """Rows of the result files by unit and place. All rows of a unit are in one file."""
+    files: dict[int, Path] = {}
     for file in sorted(folder.glob("*.parquet")):
-        first = next(pq.ParquetFile(file).iter_batches(1, columns=["_unit"]), None)
-        if first is not None and first.num_rows:
-            places.append((first.column(0)[0].as_py(), file))
-    for _, file in sorted(places):
-        for batch in pq.ParquetFile(file).iter_batches():
+        units = pq.read_table(file, columns=["_unit"]).column("_unit").unique()
+        files.update(dict.fromkeys(units.to_pylist(), file))
+    for unit, file in sorted(files.items()):
+        table = pq.read_table(file, filters=[("_unit", "=", unit)]).sort_by("_part")
+        for batch in table.combine_chunks().to_batches():
             columns = [batch.column(name).cast(schema.field(name).type) for name in schema.names]
             yield pa.RecordBatch.from_arrays(columns, schema=schema)

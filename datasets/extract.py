@@ -82,8 +82,10 @@ class Chooser:
         ):
             return "time"
         last = self._taken.get(topic)
-        if wanted.every is not None and last is not None and (
-            sample.stamp_ns - last < wanted.every * 1e9
+        if (
+            wanted.every is not None
+            and last is not None
+            and (sample.stamp_ns - last < wanted.every * 1e9)
         ):
             return "every"
         if wanted.motion is None and wanted.disagreement is None:
@@ -153,8 +155,10 @@ def extract(
     known = {sample.attributes.get("topic", "") for sample in dataset}
     for topic in selection.topics:
         if topic not in known:
-            raise InputError(f"{dataset.root}: no pictures on topic {topic!r}, only on "
-                             f"{', '.join(sorted(filter(None, known))) or 'none'}")
+            raise InputError(
+                f"{dataset.root}: no pictures on topic {topic!r}, only on "
+                f"{', '.join(sorted(filter(None, known))) or 'none'}"
+            )
     if selection.disagreement is not None and first is None:
         raise InputError("--disagreement needs a detector: --model")
     chooser = Chooser(dataset, selection, first, second)

@@ -53,7 +53,6 @@ class Piece:
         for start, end, line in zip(self.starts, self.ends, self.lines, strict=True):
             yield self.text[start:end], int(line)
 
-
     def only_objects(self) -> bool:
         """False when something stands between the elements that is no object, such as a number."""
         between = bytearray(self.text)

@@ -83,8 +83,13 @@ class Linted:
     splits: dict[str, int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, object]:
-        return {"pictures": self.pictures, "boxes": self.boxes, "classes": self.classes,
-                "splits": self.splits, **self.report.to_json()}
+        return {
+            "pictures": self.pictures,
+            "boxes": self.boxes,
+            "classes": self.classes,
+            "splits": self.splits,
+            **self.report.to_json(),
+        }
 
 
 def lint(
@@ -148,8 +153,9 @@ class _Checked:
         self.sequences += columns["sequence"]
         self.hashes += columns["hash"]
         self.missing += columns["has_picture"].count(False)
-        for split, names, counts in zip(columns["split"], columns["labels"], columns["counts"],
-                                        strict=True):
+        for split, names, counts in zip(
+            columns["split"], columns["labels"], columns["counts"], strict=True
+        ):
             counter = self.by_split.setdefault(split, Counter())
             for name, count in zip(names, counts, strict=True):
                 self.classes[name] += count
@@ -164,8 +170,11 @@ class _Checked:
             if not (none and item["code"] == "picture-missing"):
                 yield Finding(**item)
         if none:
-            yield Finding("warning", "picture-missing",
-                          f"none of the {self.missing} pictures is there, only labels")
+            yield Finding(
+                "warning",
+                "picture-missing",
+                f"none of the {self.missing} pictures is there, only labels",
+            )
 
 
 def check_group(
@@ -227,7 +236,9 @@ def _check_boxes(columns: Columns, settings: LintSettings) -> Iterator[tuple[int
     known = (width > 0) & (height > 0)
     good = (w > 0) & (h > 0)
     over = np.max([-boxes[:, 0], -boxes[:, 1], boxes[:, 2] - width, boxes[:, 3] - height], axis=0)
-    gone = (boxes[:, 2] <= 0) | (boxes[:, 3] <= 0) | (boxes[:, 0] >= width) | (boxes[:, 1] >= height)
+    gone = (
+        (boxes[:, 2] <= 0) | (boxes[:, 3] <= 0) | (boxes[:, 0] >= width) | (boxes[:, 1] >= height)
+    )
     outside = known & good & gone
     out = known & good & ~gone & (over > settings.outside)
     tiny = good & (np.minimum(w, h) < settings.tiny)
@@ -236,12 +247,28 @@ def _check_boxes(columns: Columns, settings: LintSettings) -> Iterator[tuple[int
         full = good & known & (w * h >= settings.full * width * height)
     allowed = np.asarray([not settings.classes or name in settings.classes for name in used])
     checks = (
-        ("error", "box-degenerate", ~good, lambda i: (
-            "corners are swapped" if w[i] < 0 or h[i] < 0 else f"{w[i]:g} x {h[i]:g} pixels")),
-        ("error", "box-outside", outside, lambda i: f"lies outside the {width[i]:.0f}x"
-         f"{height[i]:.0f} picture"),
-        ("warning", "box-outside", out, lambda i: f"sticks out by {over[i]:.1f} pixels of the "
-         f"{width[i]:.0f}x{height[i]:.0f} picture"),
+        (
+            "error",
+            "box-degenerate",
+            ~good,
+            lambda i: (
+                "corners are swapped" if w[i] < 0 or h[i] < 0 else f"{w[i]:g} x {h[i]:g} pixels"
+            ),
+        ),
+        (
+            "error",
+            "box-outside",
+            outside,
+            lambda i: f"lies outside the {width[i]:.0f}x{height[i]:.0f} picture",
+        ),
+        (
+            "warning",
+            "box-outside",
+            out,
+            lambda i: (
+                f"sticks out by {over[i]:.1f} pixels of the {width[i]:.0f}x{height[i]:.0f} picture"
+            ),
+        ),
         ("warning", "box-duplicate", _duplicates(boxes, owners, codes), lambda i: "is there twice"),
         ("warning", "box-tiny", tiny, lambda i: f"is {w[i]:.1f} x {h[i]:.1f} pixels"),
         ("warning", "box-thin", thin, lambda i: f"has sides of {w[i]:.0f} and {h[i]:.0f} pixels"),
@@ -253,9 +280,16 @@ def _check_boxes(columns: Columns, settings: LintSettings) -> Iterator[tuple[int
         for i in np.flatnonzero(wrong).tolist():
             picture = int(owners[i])
             corners = ", ".join(f"{value:g}" for value in columns.boxes[i])
-            yield picture, Finding(
-                severity, code, f"{used[codes[i]]} [{corners}] {text(i)}",  # type: ignore[arg-type]
-                columns.values("source")[picture], int(lines[i]), columns.values("name")[picture],
+            yield (
+                picture,
+                Finding(
+                    severity,
+                    code,
+                    f"{used[codes[i]]} [{corners}] {text(i)}",  # type: ignore[arg-type]
+                    columns.values("source")[picture],
+                    int(lines[i]),
+                    columns.values("name")[picture],
+                ),
             )
 
 
@@ -298,11 +332,22 @@ def _check_picture(
     findings = []
     width, height = columns.values("width")[picture], columns.values("height")[picture]
     if header.orientation != 1:
-        findings.append(fault("exif-rotation", f"the Exif orientation is {header.orientation}: "
-                              "tools that ignore it see a turned picture", "warning"))
+        findings.append(
+            fault(
+                "exif-rotation",
+                f"the Exif orientation is {header.orientation}: "
+                "tools that ignore it see a turned picture",
+                "warning",
+            )
+        )
     if width and (width, height) != (header.width, header.height):
-        findings.append(fault("size-mismatch", f"the labels are for {width}x{height} pixels, the "
-                              f"picture has {header.width}x{header.height}"))
+        findings.append(
+            fault(
+                "size-mismatch",
+                f"the labels are for {width}x{height} pixels, the "
+                f"picture has {header.width}x{header.height}",
+            )
+        )
     return findings, value, True
 
 
@@ -335,10 +380,15 @@ def _similar(rows: _Checked, settings: LintSettings) -> Iterator[Finding]:
             "error" if crossing else "warning",
             "similar-across-splits" if crossing else "similar-pictures",
             f"{len(members)} pictures look alike"
-            + (f" and are in the splits {', '.join(s or '(none)' for s in splits)}" if crossing
-               else "")
+            + (
+                f" and are in the splits {', '.join(s or '(none)' for s in splits)}"
+                if crossing
+                else ""
+            )
             + f": {listed}{more}",
-            rows.images[members[0]], 0, rows.names[members[0]],
+            rows.images[members[0]],
+            0,
+            rows.names[members[0]],
         )
 
 
@@ -350,33 +400,45 @@ def _leaks(rows: _Checked) -> Iterator[Finding]:
             splits.setdefault(sequence, Counter())[split] += 1
     for sequence, counts in sorted(splits.items()):
         if len(counts) > 1:
-            shares = ", ".join(f"{count} in {split or '(none)'}"
-                               for split, count in sorted(counts.items()))
-            yield Finding("error", "sequence-leak", f"sequence {sequence!r} is in several splits: "
-                          f"{shares}")
+            shares = ", ".join(
+                f"{count} in {split or '(none)'}" for split, count in sorted(counts.items())
+            )
+            yield Finding(
+                "error", "sequence-leak", f"sequence {sequence!r} is in several splits: {shares}"
+            )
 
 
 def _repeated(rows: _Checked) -> Iterator[Finding]:
     """Picture files that are listed more than once."""
     for image, count in Counter(image for image in rows.images if image).items():
         if count > 1:
-            yield Finding("error", "picture-duplicate", f"the picture is listed {count} times",
-                          image, 0, os.path.basename(image))
+            yield Finding(
+                "error",
+                "picture-duplicate",
+                f"the picture is listed {count} times",
+                image,
+                0,
+                os.path.basename(image),
+            )
 
 
-def _balance(
-    classes: dict[str, int], rows: _Checked, settings: LintSettings
-) -> Iterator[Finding]:
+def _balance(classes: dict[str, int], rows: _Checked, settings: LintSettings) -> Iterator[Finding]:
     most = max(classes.values(), default=0)
     for name, count in classes.items():
         if count == 0:
             yield Finding("warning", "class-empty", f"class {name!r} has no box")
         elif count * settings.imbalance < most or (count < settings.rare <= most):
-            yield Finding("warning", "class-rare", f"class {name!r} has {count} boxes, the most "
-                          f"frequent class {most}")
+            yield Finding(
+                "warning",
+                "class-rare",
+                f"class {name!r} has {count} boxes, the most frequent class {most}",
+            )
     train = rows.by_split.get("train")
     for split, counts in sorted(rows.by_split.items()):
         for name in sorted(counts):
             if train is not None and split != "train" and not train[name]:
-                yield Finding("warning", "class-not-trained", f"class {name!r} is in split "
-                              f"{split!r} ({counts[name]} boxes) but not in train")
+                yield Finding(
+                    "warning",
+                    "class-not-trained",
+                    f"class {name!r} is in split {split!r} ({counts[name]} boxes) but not in train",
+                )

@@ -180,9 +180,12 @@ class _Gathered:
 
 
 def _merge(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    plain = [pa.RecordBatch.from_arrays(
-        [_cast(batch.column(field.name), field.type) for field in SCHEMA], schema=SCHEMA
-    ) for batch in batches]
+    plain = [
+        pa.RecordBatch.from_arrays(
+            [_cast(batch.column(field.name), field.type) for field in SCHEMA], schema=SCHEMA
+        )
+        for batch in batches
+    ]
     if len(plain) == 1:
         return plain[0]
     return pa.Table.from_batches(plain).combine_chunks().to_batches()[0]
@@ -215,11 +218,13 @@ def _write(
     groups: Iterable[pa.RecordBatch], meta: Callable[[], dict[str, Any]], path: Path
 ) -> None:
     """Write an index; `meta` is asked for when all groups have passed."""
-    with atomic_path(path) as temporary:
-        with pq.ParquetWriter(temporary, SCHEMA, compression="snappy") as writer:
-            for group in groups:
-                writer.write_batch(group, row_group_size=max(1, group.num_rows))
-            writer.add_key_value_metadata({META_KEY.decode(): json.dumps(meta())})
+    with (
+        atomic_path(path) as temporary,
+        pq.ParquetWriter(temporary, SCHEMA, compression="snappy") as writer,
+    ):
+        for group in groups:
+            writer.write_batch(group, row_group_size=max(1, group.num_rows))
+        writer.add_key_value_metadata({META_KEY.decode(): json.dumps(meta())})
 
 
 def write_index(store: Store, path: Path) -> None:
@@ -229,8 +234,21 @@ def write_index(store: Store, path: Path) -> None:
 
 
 # Folders and files that belong to a data set and hold no labels.
-_BESIDES = frozenset({"calib", "ImageSets", "oxts", "velodyne", "devkit", "labels.txt", "data.yaml",
-                      "classes.txt", "README.txt", "LICENSE.txt", "repairs.json"})
+_BESIDES = frozenset(
+    {
+        "calib",
+        "ImageSets",
+        "oxts",
+        "velodyne",
+        "devkit",
+        "labels.txt",
+        "data.yaml",
+        "classes.txt",
+        "README.txt",
+        "LICENSE.txt",
+        "repairs.json",
+    }
+)
 
 
 def foreign_labels(plan: Plan) -> list[Finding]:

@@ -19,7 +19,15 @@ if TYPE_CHECKING:
     from perception.datasets.source import Source
 
 FORMATS = (
-    "coco", "kitti", "bdd100k", "nuscenes", "voc", "yolo", "mot", "ua_detrac", "rosbag2",
+    "coco",
+    "kitti",
+    "bdd100k",
+    "nuscenes",
+    "voc",
+    "yolo",
+    "mot",
+    "ua_detrac",
+    "rosbag2",
 )
 """Each is a module of perception.datasets.formats."""
 

@@ -32,8 +32,13 @@ def repair(dataset: Dataset, found: Report, target: str) -> Converted:
     def change(sample: Sample) -> Sample | None:
         file = str(sample.image)[len(relative) + 1 :] if isinstance(sample.image, Path) else ""
         if file in unusable:
-            changes.add("info", "picture-left-out", "the picture is missing or damaged", file=file,
-                        picture=sample.name)
+            changes.add(
+                "info",
+                "picture-left-out",
+                "the picture is missing or damaged",
+                file=file,
+                picture=sample.name,
+            )
             return None
         return _repaired(sample, changes)
 
@@ -51,8 +56,13 @@ def _repaired(sample: Sample, changes: Report) -> Sample:
         clipped = np.clip(boxes, 0, [sample.width, sample.height] * 2).astype(np.float32)
         gone = keep & ((clipped[:, 2] <= clipped[:, 0]) | (clipped[:, 3] <= clipped[:, 1]))
         _note(sample, gone, "box-left-out", "outside the picture", changes)
-        _note(sample, keep & ~gone & (clipped != boxes).any(axis=1), "box-clipped",
-              "clipped to the picture", changes)
+        _note(
+            sample,
+            keep & ~gone & (clipped != boxes).any(axis=1),
+            "box-clipped",
+            "clipped to the picture",
+            changes,
+        )
         keep &= ~gone
         boxes = clipped
     keys = np.column_stack([sample.truth.labels, np.rint(boxes).astype(np.int64)])
@@ -70,8 +80,14 @@ def _note(
 ) -> None:
     for i in np.flatnonzero(which):
         box = ", ".join(f"{value:g}" for value in sample.truth.boxes[i])
-        changes.add("info", code, f"box [{box}]: {text}", file=sample.source,
-                    line=int(sample.lines[i]), picture=sample.name)
+        changes.add(
+            "info",
+            code,
+            f"box [{box}]: {text}",
+            file=sample.source,
+            line=int(sample.lines[i]),
+            picture=sample.name,
+        )
 
 
 def replace_boxes(sample: Sample, boxes: npt.NDArray[np.float32]) -> Sample:
@@ -86,8 +102,17 @@ def chosen(sample: Sample, rows: npt.NDArray[np.int64]) -> Sample:
         truth=sample.truth[rows],
         **{
             name: getattr(sample, name)[rows]
-            for name in ("scored", "crowd", "occlusion", "truncation", "distance", "points",
-                         "velocity", "boxes_3d", "lines")
+            for name in (
+                "scored",
+                "crowd",
+                "occlusion",
+                "truncation",
+                "distance",
+                "points",
+                "velocity",
+                "boxes_3d",
+                "lines",
+            )
         },
         box_ids=tuple(sample.box_ids[i] for i in rows),
         box_attributes=tuple(sample.box_attributes[i] for i in rows),

@@ -124,16 +124,27 @@ class Rows:
         image: relative path of the file, "" when there is none to be used.
         """
         self._pictures.append(
-            (image, name, id, width, height, split, sequence, camera, frame, stamp_ns,
-             to_text(attributes), source, line)
+            (
+                image,
+                name,
+                id,
+                width,
+                height,
+                split,
+                sequence,
+                camera,
+                frame,
+                stamp_ns,
+                to_text(attributes),
+                source,
+                line,
+            )
         )
         self._box_ends.append(len(self._labels))
         self._ignore_ends.append(len(self._ignore))
         self._finding_ends.append(len(self._findings))
 
-    def box(
-        self, x1: float, y1: float, x2: float, y2: float, label: str, **extra: Any
-    ) -> None:
+    def box(self, x1: float, y1: float, x2: float, y2: float, label: str, **extra: Any) -> None:
         """Add a box (pixels) to the picture begun last; `extra` are names of PER_BOX."""
         index = len(self._labels)
         self._boxes += (x1, y1, x2, y2)
@@ -319,7 +330,9 @@ class Columns:
         values = flat.to_pylist() if is_text else flat.to_numpy(zero_copy_only=False)
         if len(flat) != count * width:
             filled: Any = (
-                [default] * count if is_text else np.full(count * width, default, kind.to_pandas_dtype())
+                [default] * count
+                if is_text
+                else np.full(count * width, default, kind.to_pandas_dtype())
             )
             offsets = _offsets(column)
             for p in np.flatnonzero(np.diff(offsets)):

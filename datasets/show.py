@@ -22,7 +22,12 @@ _GREY = (150, 150, 150)
 
 
 def choose(
-    dataset: Dataset, count: int, *, names: Sequence[str] = (), only: str = "", seed: int | None = None
+    dataset: Dataset,
+    count: int,
+    *,
+    names: Sequence[str] = (),
+    only: str = "",
+    seed: int | None = None,
 ) -> list[int]:
     """Positions of the pictures to be shown.
 
@@ -30,7 +35,7 @@ def choose(
     evenly spread). Raises InputError for a name or class that the data set does not have.
     """
     if names:
-        wanted = {name: -1 for name in names}
+        wanted = dict.fromkeys(names, -1)
         for position, sample in enumerate(dataset):
             for key in (sample.name, sample.id):
                 if wanted.get(key) == -1:
@@ -59,15 +64,17 @@ def picture_with_boxes(dataset: Dataset, sample: Sample, width: int) -> npt.NDAr
         image = dataset.pixels(sample)
     except InputError as error:
         reach = sample.truth.boxes.max(axis=0) if len(sample.truth) else np.zeros(4)
-        size = (sample.height or max(120, int(reach[3]) + 8),
-                sample.width or max(160, int(reach[2]) + 8))
+        size = (
+            sample.height or max(120, int(reach[3]) + 8),
+            sample.width or max(160, int(reach[2]) + 8),
+        )
         image = np.full((*np.minimum(size, 8192), 3), 96, np.uint8)
         reason = str(error).rpartition(": ")[2]
     scale = min(1.0, width / image.shape[1])
     truth = sample.truth
     if scale < 1:
         size = (width, max(1, round(image.shape[0] * scale)))
-        image = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
+        image = np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_AREA), np.uint8)
     from perception.datasets.repair import replace_boxes
 
     truth = replace_boxes(sample, truth.boxes * np.float32(scale)).truth
@@ -84,7 +91,7 @@ def picture_with_boxes(dataset: Dataset, sample: Sample, width: int) -> npt.NDAr
 def write_sheet(
     dataset: Dataset, positions: Sequence[int], out: Path, *, columns: int = 4, width: int = 480
 ) -> None:
-    """Write the pictures at `positions` to out.png, .jpg or .html; InputError for another suffix."""
+    """Write the pictures at `positions` to out.png, .jpg or .html; InputError for another."""
     suffix = out.suffix.lower()
     if suffix not in (".png", ".jpg", ".jpeg", ".html"):
         raise InputError(f"{out}: expected a name ending in .png, .jpg or .html")
@@ -94,9 +101,7 @@ def write_sheet(
         _write_html(dataset, positions, out, width)
         return
     single = len(positions) == 1
-    tiles = [
-        picture_with_boxes(dataset, dataset[i], 4096 if single else width) for i in positions
-    ]
+    tiles = [picture_with_boxes(dataset, dataset[i], 4096 if single else width) for i in positions]
     sheet = tiles[0] if single else _sheet(tiles, columns, width)
     with atomic_path(out) as temporary:
         if not cv2.imwrite(str(temporary), sheet):
@@ -131,7 +136,7 @@ def _write_html(dataset: Dataset, positions: Sequence[int], out: Path, width: in
             data = cv2.imencode(".jpg", picture_with_boxes(dataset, sample, width))[1].tobytes()
             caption = html.escape(f"{sample.name}: {len(sample.truth)} boxes")
             file.write(
-                f"<figure style='width:{width}px'><img alt='{html.escape(sample.name, quote=True)}' "
+                f"<figure style='width:{width}px'><img alt='{html.escape(sample.name)}' "
                 f"src='data:image/jpeg;base64,{base64.b64encode(data).decode()}'>"
                 f"<figcaption>{caption}</figcaption></figure>\n"
             )

@@ -51,6 +51,7 @@ class Source:
     report: what is lost, once `samples` has been read to its end.
     change: makes the sample that is written from the one read, None leaves it out.
     upright: pictures with an Exif rotation are written turned, and without it.
+    later: picture files are not copied but listed in `copies` (from, to), for an engine to copy.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Source:
         pictures: bool = True,
         change: Callable[[Sample], Sample | None] | None = None,
         upright: bool = False,
+        later: bool = False,
     ) -> None:
         self.dataset = dataset
         self.names = dataset.names.names
@@ -71,6 +73,7 @@ class Source:
         self._copies = pictures
         self._change = change
         self._upright = upright
+        self.copies: list[tuple[str, str]] | None = [] if later else None
         self._stems: Counter[str] = Counter()
         self._tally: Counter[tuple[str, str]] = Counter()
         self._used = np.zeros(len(self.names), dtype=np.int64)
@@ -92,8 +95,8 @@ class Source:
         for name, (title, _) in FEATURES.items():
             if lost[name]:
                 self.report.add("info", f"lost-{name}", f"{lost[name]} {title} are lost")
-        for (code, message), count in self._tally.items():
-            self.report.add("info", code, f"{count} times: {message}")
+        for (code, message), times in self._tally.items():
+            self.report.add("info", code, f"{times} times: {message}")
 
     def tally(self, code: str, message: str) -> None:
         """Count a remark that would be the same for many pictures; reported once with its count."""
@@ -112,14 +115,15 @@ class Source:
         parts = [part for part in name.split("/") if part not in ("", ".", "..")]
         stem = "/".join(parts) if folders else parts[-1] if parts else f"{self.pictures:08d}"
         stem = stem.replace("\0", "_")
-        self._stems[stem] += 1
-        if self._stems[stem] > 1:
-            self.report.add(
-                "info", "renamed", f"another picture has that name: written as "
-                f"{stem}_{self._stems[stem]}", picture=sample.name,
-            )
-            return f"{stem}_{self._stems[stem]}"
-        return stem
+        free = stem
+        while free in self._stems:
+            self._stems[stem] += 1
+            free = f"{stem}_{self._stems[stem]}"
+        self._stems[free] = 1
+        if free != stem:
+            text = f"another picture has that name: written as {free}"
+            self.report.add("info", "renamed", text, picture=sample.name)
+        return free
 
     def put_picture(self, sample: Sample, out: Path, stem: str) -> str:
         """Copy the picture to out/stem.suffix; returns that name (also when nothing was copied).
@@ -141,27 +145,35 @@ class Source:
             return name
         name = stem + sample.image.suffix
         root = self.dataset.root
-        try:
-            path = check_inside(root, os.path.relpath(sample.image, root))
-            (out / name).parent.mkdir(parents=True, exist_ok=True)
-            self._copy(path, out / name)
-        except InputError as error:
-            self.report.add("error", "outside-root", str(error), picture=sample.name)
-        except OSError as error:
-            self.report.add("warning", "no-picture", f"cannot be copied: {error.strerror}",
-                            picture=sample.name)
+        relative = os.path.relpath(sample.image, root)
+        if self.copies is not None:
+            self.copies.append((relative, str(out / name)))
+        else:
+            copy_picture(root, relative, out / name, self._upright, sample.name, self.report)
         return name
 
 
-    def _copy(self, path: Path, target: Path) -> None:
-        if self._upright and (turned := read_header(path).orientation) != 1:
-            suffix = target.suffix
-            options = [cv2.IMWRITE_JPEG_QUALITY, 95] if suffix.lower() in (".jpg", ".jpeg") else []
-            target.write_bytes(cv2.imencode(suffix, load(path), options)[1].tobytes())
-            self.report.add("info", "turned", f"Exif orientation {turned} was applied to the pixels",
-                            picture=path.name)
+def copy_picture(
+    root: Path, relative: str, target: Path, upright: bool, name: str, report: Report
+) -> None:
+    """Copy root/relative to `target`; what goes wrong is itemised for the picture `name`."""
+    try:
+        path = check_inside(root, relative)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        turned = read_header(path).orientation if upright else 1
+        if turned == 1:
+            shutil.copyfile(path, target)
             return
-        shutil.copyfile(path, target)
+        jpeg = target.suffix.lower() in (".jpg", ".jpeg")
+        options = [cv2.IMWRITE_JPEG_QUALITY, 95] if jpeg else []
+        target.write_bytes(cv2.imencode(target.suffix, load(path), options)[1].tobytes())
+        report.add(
+            "info", "turned", f"Exif orientation {turned} was applied to the pixels", picture=name
+        )
+    except InputError as error:
+        report.add("error", "bad-picture", str(error), picture=name)
+    except OSError as error:
+        report.add("warning", "no-picture", f"cannot be copied: {error.strerror}", picture=name)
 
 
 def short(value: float) -> str:

@@ -88,7 +88,7 @@ def _joined(dataset: Dataset, keys: list[str], similar: int) -> list[str]:
     for i, sample in enumerate(dataset):
         if sample.image is not None and not hasattr(sample.image, "bag"):
             try:
-                file = sample.image.relative_to(dataset.root).as_posix()  # type: ignore[union-attr]
+                file = sample.image.relative_to(dataset.root).as_posix()
                 value = check_and_hash(check_inside(dataset.root, file))
             except InputError:
                 continue  # lint reports it; it stays a picture of its own

@@ -42,7 +42,9 @@ class Stats:
     a_picture: Counter[int] = field(default_factory=Counter)
     attributes: Counter[str] = field(default_factory=Counter)
     sides: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(48, np.int64))
-    centres: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros((_HEAT, _HEAT), np.int64))
+    centres: npt.NDArray[np.int64] = field(
+        default_factory=lambda: np.zeros((_HEAT, _HEAT), np.int64)
+    )
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -58,8 +60,10 @@ class Stats:
             "box_areas": {name: self.areas[name] for name in ("small", "medium", "large")},
             "boxes_a_picture": {str(k): v for k, v in sorted(self.a_picture.items())},
             "attributes": dict(sorted(self.attributes.items())),
-            "box_sides": {"borders": [round(float(v), 3) for v in _SIDES],
-                          "counts": self.sides.tolist()},
+            "box_sides": {
+                "borders": [round(float(v), 3) for v in _SIDES],
+                "counts": self.sides.tolist(),
+            },
         }
 
 
@@ -114,7 +118,9 @@ def plot(result: Stats, path: Path) -> None:
     axes[0, 0].barh([name for name, _ in shown][::-1], [count for _, count in shown][::-1])
     axes[0, 0].set(title="boxes of each class (30 most frequent)", xlabel="boxes", xscale="symlog")
     axes[0, 1].stairs(result.sides, _SIDES, fill=True)
-    axes[0, 1].set(title="box sizes", xlabel="root of the area, pixels", ylabel="boxes", xscale="log")
+    axes[0, 1].set(
+        title="box sizes", xlabel="root of the area, pixels", ylabel="boxes", xscale="log"
+    )
     for limit in (SMALL, LARGE):
         axes[0, 1].axvline(limit**0.5, color="black", linewidth=0.8, linestyle=":")
     numbers = sorted(result.a_picture)

@@ -100,8 +100,11 @@ def walk(root: Path, suffixes: frozenset[str]) -> Iterator[str]:
 
 def natural(name: str) -> tuple[object, ...]:
     """Sort key that puts frame 10 after frame 9."""
-    return tuple((1, int(part), "") if part.isdigit() else (0, 0, part)
-                 for part in re.split(r"([0-9]+)", name) if part)
+    return tuple(
+        (1, int(part), "") if part.isdigit() else (0, 0, part)
+        for part in re.split(r"([0-9]+)", name)
+        if part
+    )
 
 
 def usual_split(name: str) -> str:

@@ -24,8 +24,23 @@ from perception.datasets.source import Source, short
 from perception.datasets.text import LIMIT, Pictures, inside, walk
 from perception.errors import InputError
 
-HOLDS = frozenset({"size", "unlabelled", "score", "track_id", "box_id", "crowd", "sequence",
-                   "frame", "attributes", "box_attributes", "split", "occlusion", "truncation"})
+HOLDS = frozenset(
+    {
+        "size",
+        "unlabelled",
+        "score",
+        "track_id",
+        "box_id",
+        "crowd",
+        "sequence",
+        "frame",
+        "attributes",
+        "box_attributes",
+        "split",
+        "occlusion",
+        "truncation",
+    }
+)
 _JSON = frozenset({".json"})
 FLAG = 0.5
 """Occlusion or truncation read for a mere flag: some share, nobody knows which."""
@@ -44,8 +59,11 @@ def _is_scalabel(file: Path) -> bool:
         return False
     if start.startswith(b"{"):
         return b'"frames"' in start and b'"images"' not in start
-    return start.startswith(b"[") and b'"name"' in start and b'"image_id"' not in start and (
-        b'"token"' not in start
+    return (
+        start.startswith(b"[")
+        and b'"name"' in start
+        and b'"image_id"' not in start
+        and (b'"token"' not in start)
     )
 
 
@@ -95,8 +113,12 @@ class _File:
         except InputError as error:
             self.report.add("error", "not-json", str(error), file=self.unit)
         for category, count in sorted(self.unboxed.items()):
-            self.report.add("info", "no-box2d", f"{count} labels of {category!r} have no box2d and "
-                            "are left out", file=self.unit)
+            self.report.add(
+                "info",
+                "no-box2d",
+                f"{count} labels of {category!r} have no box2d and are left out",
+                file=self.unit,
+            )
         if len(rows):
             yield rows.batch()
         rows.declare(self.names, {})
@@ -117,33 +139,45 @@ class _File:
     def _frame(self, rows: Rows, text: bytes, line: int) -> None:
         try:
             frame = json.loads(text)
-            name = frame["name"] if "name" in frame else None
+            name = frame.get("name", None)
             if not isinstance(name, str) or not name:
                 raise ValueError("a frame without a name")
         except (ValueError, RecursionError, TypeError) as error:
-            self.report.add("error", "bad-json", f"not a usable frame: {error}", file=self.unit,
-                            line=line)
+            self.report.add(
+                "error", "bad-json", f"not a usable frame: {error}", file=self.unit, line=line
+            )
             return
         video = str(frame.get("videoName") or frame.get("video_name") or "")
         image = self.pictures.find(f"{video}/{name}" if video else name, self.split)
         if not image and inside(name) is None:
-            self.report.add("error", "outside-root", f"{name!r} leads out of the data set's folder",
-                            file=self.unit, line=line, picture=name)
+            self.report.add(
+                "error",
+                "outside-root",
+                f"{name!r} leads out of the data set's folder",
+                file=self.unit,
+                line=line,
+                picture=name,
+            )
         size = frame.get("size") if isinstance(frame.get("size"), dict) else {}
         attributes = frame.get("attributes")
         index = frame.get("frameIndex", frame.get("frame_index", -1))
         rows.picture(
-            name, image, split=self.split, sequence=video,
+            name,
+            image,
+            split=self.split,
+            sequence=video,
             width=_pixels(size.get("width")) or self.size[0],
             height=_pixels(size.get("height")) or self.size[1],
             frame=index if isinstance(index, int) and abs(index) < 2**62 else -1,
             attributes=attributes if isinstance(attributes, dict) else None,
-            source=self.unit, line=line,
+            source=self.unit,
+            line=line,
         )
         labels = frame.get("labels") or []
         if not isinstance(labels, list):
-            self.report.add("error", "bad-json", "labels is not a list", file=self.unit, line=line,
-                            picture=name)
+            self.report.add(
+                "error", "bad-json", "labels is not a list", file=self.unit, line=line, picture=name
+            )
             return
         for label in labels:
             self._label(rows, label, line, name)
@@ -151,19 +185,34 @@ class _File:
     def _label(self, rows: Rows, label: Any, line: int, picture: str) -> None:
         category = label.get("category") if isinstance(label, dict) else None
         if not isinstance(category, str) or not category:
-            self.report.add("error", "bad-label", "a label without a category", file=self.unit,
-                            line=line, picture=picture)
+            self.report.add(
+                "error",
+                "bad-label",
+                "a label without a category",
+                file=self.unit,
+                line=line,
+                picture=picture,
+            )
             return
         box = label.get("box2d")
         if box is None:
             self.unboxed[category] += 1
             return
-        corners = [box.get(key) for key in ("x1", "y1", "x2", "y2")] if isinstance(box, dict) else []
+        corners: list[Any] = (
+            [box.get(key) for key in ("x1", "y1", "x2", "y2")] if isinstance(box, dict) else []
+        )
         if len(corners) != 4 or not all(_usable(value) for value in corners):
-            self.report.add("error", "bad-box", f"label {label.get('id')}: box2d {box} is not four "
-                            "finite numbers", file=self.unit, line=line, picture=picture)
+            self.report.add(
+                "error",
+                "bad-box",
+                f"label {label.get('id')}: box2d {box} is not four finite numbers",
+                file=self.unit,
+                line=line,
+                picture=picture,
+            )
             return
-        rows.box(*corners, category, lines=line, **_details(label))
+        x1, y1, x2, y2 = corners
+        rows.box(x1, y1, x2, y2, category, lines=line, **_details(label))
 
 
 def _details(label: Mapping[str, Any]) -> dict[str, Any]:
@@ -267,8 +316,10 @@ def _written_label(sample: Sample, i: int, names: tuple[str, ...]) -> dict[str, 
     if "crowd" not in known and sample.crowd[i]:
         attributes["crowd"] = True
     identity = sample.box_ids[i] if track < 0 or sample.box_ids[i].isdigit() else str(track)
-    label: dict[str, Any] = {"id": identity or str(i), "category":
-                             names[int(sample.truth.labels[i])]}
+    label: dict[str, Any] = {
+        "id": identity or str(i),
+        "category": names[int(sample.truth.labels[i])],
+    }
     if attributes:
         label["attributes"] = attributes
     corners = (float(short(value)) for value in sample.truth.boxes[i])

@@ -250,7 +250,7 @@ class _File:
             kept, lines = self._with_box(kept, lines)
         with np.errstate(over="ignore"):
             raw = np.asarray([item.bbox for item in kept], np.float64).reshape(-1, 4)
-        good = (np.isfinite(raw) & (np.abs(raw) <= LIMIT)).all(axis=1)
+        good = np.asarray((np.isfinite(raw) & (np.abs(raw) <= LIMIT)).all(axis=1))
         for i in np.flatnonzero(~good).tolist():
             self._error(
                 "not-finite",
@@ -330,9 +330,12 @@ class _File:
             if not name:
                 names[number] = f"category_{number}"
             if name in seen:
-                self.report.add("warning", "duplicate-category",
-                                f"category {number} has the name of another: {name!r}",
-                                file=self.unit)
+                self.report.add(
+                    "warning",
+                    "duplicate-category",
+                    f"category {number} has the name of another: {name!r}",
+                    file=self.unit,
+                )
             seen.add(name)
         return names
 
@@ -345,8 +348,12 @@ class _File:
         for i, (image, line) in enumerate(zip(self.images, self.image_lines, strict=True)):
             number = self.ids[image.id]
             if position[number] >= 0:
-                self._error("duplicate-image-id", f"image id {image.id!r} again; its annotations "
-                            "belong to the first", line, image.file_name)
+                self._error(
+                    "duplicate-image-id",
+                    f"image id {image.id!r} again; its annotations belong to the first",
+                    line,
+                    image.file_name,
+                )
             else:
                 position[number] = i
         owners = position[_joined(boxes.images, np.int32)] if self.ids else np.zeros(0, np.int32)
@@ -357,13 +364,20 @@ class _File:
         lines = _joined(boxes.lines, np.int32)
         by_picture: dict[int, list[Finding]] = {}
         for i in np.flatnonzero(owners < 0).tolist():
-            self._error("unknown-image", "an annotation belongs to no image of the file",
-                        int(lines[i]))
+            self._error(
+                "unknown-image", "an annotation belongs to no image of the file", int(lines[i])
+            )
         for i in np.flatnonzero(~right & (owners >= 0)).tolist():
             picture = self.images[owners[i]].file_name
             by_picture.setdefault(int(owners[i]), []).append(
-                Finding("error", "unknown-class", f"category id {raw[i]} is not one of the file's "
-                        f"categories ({_range(known)})", self.unit, int(lines[i]), picture)
+                Finding(
+                    "error",
+                    "unknown-class",
+                    f"category id {raw[i]} is not one of the file's categories ({_range(known)})",
+                    self.unit,
+                    int(lines[i]),
+                    picture,
+                )
             )
         usable = np.flatnonzero(right & (owners >= 0)).astype(np.int32)
         if len(usable) and (np.diff(owners[usable]) < 0).any():  # most files are sorted already
@@ -374,8 +388,18 @@ class _File:
         """The folder below the root in which most of the first pictures are."""
         parent = os.path.dirname(self.unit)
         split = _split(self.unit)
-        candidates = ["", parent, "images", f"images/{split}", split, f"{parent}/images",
-                      f"{parent}/{split}", "data", "train", "val"]
+        candidates = [
+            "",
+            parent,
+            "images",
+            f"images/{split}",
+            split,
+            f"{parent}/images",
+            f"{parent}/{split}",
+            "data",
+            "train",
+            "val",
+        ]
         names = [image.file_name for image in self.images[:20]]
         counts = [
             sum((self.root / folder / name).exists() for name in names if inside(name))
@@ -391,10 +415,19 @@ class _File:
             path = path if inside(image.file_name) else None
             video = "" if image.video_id is None else str(image.video_id)
             row = (
-                path or "", image.file_name, str(image.id), _pixels(image.width),
-                _pixels(image.height), image.split or usual_split(self.split), image.sequence or video,
-                image.camera or "", -1 if image.frame_id is None else image.frame_id,
-                image.stamp_ns or 0, to_text(image.attributes), self.unit, line,
+                path or "",
+                image.file_name,
+                str(image.id),
+                _pixels(image.width),
+                _pixels(image.height),
+                image.split or usual_split(self.split),
+                image.sequence or video,
+                image.camera or "",
+                -1 if image.frame_id is None else image.frame_id,
+                image.stamp_ns or 0,
+                to_text(image.attributes),
+                self.unit,
+                line,
             )
             for name, value in zip(PER_PICTURE, row, strict=True):
                 columns[name].append(value)
@@ -461,8 +494,11 @@ def _column(name: str, values: list[Any]) -> pa.Array | None:
         return None
     if width > 1:
         blank = [default] * width
-        flat = [v for value in values
-                for v in (value if value is not None and len(value) == width else blank)]
+        flat = [
+            v
+            for value in values
+            for v in (value if value is not None and len(value) == width else blank)
+        ]
         return pa.array(flat, kind)
     return pa.array([default if value is None else value for value in values], kind)
 
@@ -501,7 +537,7 @@ def _split(unit: str) -> str:
     return os.path.basename(os.path.dirname(unit)) if split in ("_annotations.coco",) else split
 
 
-def _range(known: npt.NDArray[np.int64]) -> str:
+def _range(known: npt.NDArray[np.int32]) -> str:
     return f"{known[0]} to {known[-1]}" if len(known) else "it lists none"
 
 
@@ -531,8 +567,12 @@ def write(source: Source, out: Path) -> None:
         for file in files.values():
             file.close()
     if regions:
-        source.report.add("info", "extension", f"{regions} ignore regions are kept in the key "
-                          "ignore_regions of their pictures, which other tools do not read")
+        source.report.add(
+            "info",
+            "extension",
+            f"{regions} ignore regions are kept in the key "
+            "ignore_regions of their pictures, which other tools do not read",
+        )
 
 
 def _category_numbers(source: Source) -> list[int]:
@@ -550,7 +590,7 @@ class _Writer:
     def __init__(self, path: Path) -> None:
         self.file = path.open("w", encoding="utf-8", newline="\n")
         self.file.write('{"images": [')
-        self.rest = tempfile.TemporaryFile("w+", encoding="utf-8", newline="\n")
+        self.rest = tempfile.TemporaryFile("w+", encoding="utf-8", newline="\n")  # noqa: SIM115
         self.images = self.annotations = 0
         self.image_ids: set[int] = set()
 
@@ -581,11 +621,18 @@ class _Writer:
 
 
 def _written_image(sample: Sample, name: str, number: int) -> dict[str, Any]:
-    image: dict[str, Any] = {"id": number, "file_name": name, "width": sample.width,
-                             "height": sample.height}
+    image: dict[str, Any] = {
+        "id": number,
+        "file_name": name,
+        "width": sample.width,
+        "height": sample.height,
+    }
     optional = {
-        "sequence": sample.sequence, "camera": sample.camera, "split": sample.split,
-        "stamp_ns": sample.stamp_ns, "attributes": dict(sample.attributes),
+        "sequence": sample.sequence,
+        "camera": sample.camera,
+        "split": sample.split,
+        "stamp_ns": sample.stamp_ns,
+        "attributes": dict(sample.attributes),
         "ignore_regions": [_left_top(box) for box in sample.ignore],
     }
     image.update({key: value for key, value in optional.items() if value})
@@ -614,8 +661,11 @@ def _written_box(
         item["score"] = _plain(sample.truth.scores[i])
     if sample.points[i] >= 0:
         item["points"] = int(sample.points[i])
-    for key, value in (("occlusion", sample.occlusion[i]), ("truncation", sample.truncation[i]),
-                       ("distance", sample.distance[i])):
+    for key, value in (
+        ("occlusion", sample.occlusion[i]),
+        ("truncation", sample.truncation[i]),
+        ("distance", sample.distance[i]),
+    ):
         if value == value:
             item[key] = _plain(value)
     for key, values in (("velocity", sample.velocity[i]), ("box_3d", sample.boxes_3d[i])):

@@ -60,14 +60,23 @@ def _is_label(file: Path) -> bool:
 
 
 def _label_folders(path: Path) -> Iterator[tuple[str, str]]:
-    for folder in ("", "training", "testing", "train", "val", "test", "data_object", "data_tracking"):
+    for folder in (
+        "",
+        "training",
+        "testing",
+        "train",
+        "val",
+        "test",
+        "data_object",
+        "data_tracking",
+    ):
         for labels in ("label_2", "label_02"):
             if (path / folder / labels).is_dir():
                 yield folder, labels
 
 
 def plan(path: Path) -> Plan:
-    """See plan.Format; a unit is the split's folder, stem, picture and label folder, or a tracking file."""
+    """See plan.Format; a unit is split folder, stem, picture and label folder."""
     if path.is_file():
         raise InputError(f"{path}: expected the folder that holds label_2, found a file")
     folders = list(_label_folders(path))
@@ -90,8 +99,10 @@ def plan(path: Path) -> Plan:
                 for stem in sorted(stems | set(pictures))
             ]
     if (path / "testing" / "image_2").is_dir() and not (path / "testing" / "label_2").is_dir():
-        units += [f"testing\0{stem}\0{name}\0none"
-                  for stem, name in sorted(_listing(path / "testing" / "image_2").items())]
+        units += [
+            f"testing\0{stem}\0{name}\0none"
+            for stem, name in sorted(_listing(path / "testing" / "image_2").items())
+        ]
     return Plan("kitti", path, tuple(units), None, tuple(sources))
 
 
@@ -102,9 +113,7 @@ def _flat(path: Path) -> Plan:
     labels = path.name if sibling.is_dir() else "."
     pictures = _listing(sibling if sibling.is_dir() else path)
     texts = _texts(path)
-    units = tuple(
-        f"\0{name[:-4]}\0{pictures.get(name[:-4], '')}\0{labels}" for name in texts
-    )
+    units = tuple(f"\0{name[:-4]}\0{pictures.get(name[:-4], '')}\0{labels}" for name in texts)
     sources = tuple(name if labels == "." else f"{labels}/{name}" for name in texts)
     return Plan("kitti", root, units, None, sources)
 
@@ -136,12 +145,22 @@ def _read_unit(root: Path, rows: Rows, unit: str) -> None:
     width, height = _size(root, image, stem, source, report)
     split = usual_split(folder)
     rows.picture(
-        picture or f"{stem}.png", image, id=stem, width=width, height=height, split=split,
+        picture or f"{stem}.png",
+        image,
+        id=stem,
+        width=width,
+        height=height,
+        split=split,
         source="" if labels == "none" else source,
     )
     if labels == "":
-        report.add("warning", "no-label-file", "there is no label file for this picture",
-                   file=source, picture=picture)
+        report.add(
+            "warning",
+            "no-label-file",
+            "there is no label file for this picture",
+            file=source,
+            picture=picture,
+        )
     elif labels != "none":
         for i, line in enumerate(read_lines(root / source, source, report), 1):
             if line.strip():
@@ -151,8 +170,13 @@ def _read_unit(root: Path, rows: Rows, unit: str) -> None:
 
 def _size(root: Path, image: str, name: str, source: str, report: Report) -> tuple[int, int]:
     if not image:
-        report.add("warning", "no-picture", "there is no picture for this label file", file=source,
-                   picture=name)
+        report.add(
+            "warning",
+            "no-picture",
+            "there is no picture for this label file",
+            file=source,
+            picture=name,
+        )
         return 0, 0
     try:
         header = read_header(root / image)
@@ -163,15 +187,23 @@ def _size(root: Path, image: str, name: str, source: str, report: Report) -> tup
 
 
 def _row(
-    rows: Rows, fields: list[str], source: str, line: int, report: Report, picture: str,
+    rows: Rows,
+    fields: list[str],
+    source: str,
+    line: int,
+    report: Report,
+    picture: str,
     **extra: Any,
 ) -> None:
     """One object; anything odd is itemised and the row is not used."""
     if len(fields) not in (_COLUMNS, _COLUMNS + 1):
         report.add(
-            "error", "bad-row",
+            "error",
+            "bad-row",
             f"found {len(fields)} columns, expected {_COLUMNS} or with a score {_COLUMNS + 1}",
-            file=source, line=line, picture=picture,
+            file=source,
+            line=line,
+            picture=picture,
         )
         return
     try:
@@ -193,8 +225,10 @@ def _row(
     if x > -999 and z > -999 and h > 0:  # the devkit writes -1000 and -1 for "no 3-D box"
         extra["boxes_3d"] = (x, y - h / 2, z, length, h, w, yaw)
         extra["distance"] = math.hypot(x, z)
-    attributes = f'{{"alpha": "{fields[3]}", "occluded": "{level}"}}' if alpha > -10 else (
-        f'{{"occluded": "{level}"}}'
+    attributes = (
+        f'{{"alpha": "{fields[3]}", "occluded": "{level}"}}'
+        if alpha > -10
+        else (f'{{"occluded": "{level}"}}')
     )
     rows.box(x1, y1, x2, y2, fields[0], lines=line, box_attributes=attributes, **extra)
 
@@ -210,8 +244,11 @@ def _read_tracking(root: Path, rows: Rows, source: str) -> None:
             frames.setdefault(whole(fields[0]), []).append((i, fields))
         except ValueError as error:
             report.add("error", "bad-number", str(error), file=source, line=i)
-    folder, _, name = source.rpartition("/label_02/") if "/label_02/" in source else (
-        "", "", source.rpartition("/")[2])
+    folder, _, name = (
+        source.rpartition("/label_02/")
+        if "/label_02/" in source
+        else ("", "", source.rpartition("/")[2])
+    )
     sequence = name[:-4]
     base = f"{folder}/image_02/{sequence}" if folder else f"image_02/{sequence}"
     pictures = {int(stem): file for stem, file in _listing(root / base).items() if stem.isdigit()}
@@ -221,9 +258,17 @@ def _read_tracking(root: Path, rows: Rows, source: str) -> None:
         image = f"{base}/{pictures[frame]}" if frame in pictures else ""
         shown = f"{sequence}/{frame:06d}"
         width, height = _size(root, image, shown, source, items)
-        rows.picture(image.rpartition("image_02/")[2] or f"{shown}.png", image, id=shown,
-                     width=width, height=height, split=usual_split(folder),
-                     sequence=sequence, frame=frame, source=source)
+        rows.picture(
+            image.rpartition("image_02/")[2] or f"{shown}.png",
+            image,
+            id=shown,
+            width=width,
+            height=height,
+            split=usual_split(folder),
+            sequence=sequence,
+            frame=frame,
+            source=source,
+        )
         for line_number, fields in frames.get(frame, []):
             try:
                 track = whole(fields[1]) if len(fields) > 1 else -1
@@ -259,14 +304,19 @@ def write(source: Source, out: Path) -> None:
         (labels / f"{stem}.txt").write_text(text, encoding="utf-8", newline="\n")
     used = source.used_names()
     if list(used) != sorted(used) or len(used) < len(names):
-        source.report.add("info", "lost-class-order",
-                          "KITTI lists no classes: their order and those without a box are lost")
+        source.report.add(
+            "info",
+            "lost-class-order",
+            "KITTI lists no classes: their order and those without a box are lost",
+        )
 
 
 def _line(sample: Sample, i: int, names: list[str]) -> str:
     attributes = sample.box_attributes[i]
     truncation, occlusion = float(sample.truncation[i]), float(sample.occlusion[i])
-    level = 3 if math.isnan(occlusion) else min(OCCLUSION, key=lambda k: abs(OCCLUSION[k] - occlusion))
+    level = (
+        3 if math.isnan(occlusion) else min(OCCLUSION, key=lambda k: abs(OCCLUSION[k] - occlusion))
+    )
     stored = attributes.get("occluded", "")
     level = int(stored) if stored in ("0", "1", "2", "3") else level
     solid = "-1 -1 -1 -1000 -1000 -1000 -10"

@@ -1,7 +1,8 @@
-"""MOTChallenge text: one file a sequence, rows of frame, id, left, top, width, height, confidence...
+"""MOTChallenge text: one file a sequence, rows of frame, id, left, top, width, height and more.
 
-Nine columns are MOT16 and later (class, visibility at the end), ten are MOT15 and results (world x y
-z at the end). Frames count from 1, and those without a row are pictures with nothing in them.
+Nine columns are MOT16 and later (confidence, class, visibility at the end), ten are MOT15 and
+results (confidence and world x y z). Frames count from 1, and those without a row are pictures with
+nothing in them.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,9 +30,19 @@ HOLDS = frozenset({"size", "unlabelled", "score", "track_id", "occlusion", "sequ
 
 # Class numbers of MOT16, MOT17 and MOT20 (Milan et al., "MOT16", 2016, table 3).
 CLASSES = (
-    "pedestrian", "person_on_vehicle", "car", "bicycle", "motorbike", "non_mot_vehicle",
-    "static_person", "distractor", "occluder", "occluder_on_ground", "occluder_full",
-    "reflection", "crowd",
+    "pedestrian",
+    "person_on_vehicle",
+    "car",
+    "bicycle",
+    "motorbike",
+    "non_mot_vehicle",
+    "static_person",
+    "distractor",
+    "occluder",
+    "occluder_on_ground",
+    "occluder_full",
+    "reflection",
+    "crowd",
 )
 _TEXT = frozenset({".txt"})
 _MAX_FRAME = 10_000_000
@@ -161,17 +173,30 @@ def _read_unit(root: Path, names: Sequence[str], base: str, rows: Rows, unit: st
     last = max([sequence.length, *frames, *sequence.pictures], default=0)
     # A frame number far above the rest is a slip; the gap is not filled with a million pictures.
     if last > 1000 and last > 100 * (len(frames) + len(sequence.pictures) + sequence.length):
-        report.add("error", "absurd-frame", f"frame {last} is far above the number of rows; frames "
-                   "without rows are not listed", file=unit, line=frames.get(last, [(0, [])])[0][0])
+        report.add(
+            "error",
+            "absurd-frame",
+            f"frame {last} is far above the number of rows; frames without rows are not listed",
+            file=unit,
+            line=frames.get(last, [(0, [])])[0][0],
+        )
         numbers: Iterable[int] = sorted(frames)
     else:
         numbers = range(1, last + 1)
     for frame in numbers:
         name = f"{sequence.name}/{frame:06d}{sequence.suffix}"
         stamp = round((frame - 1) / sequence.rate * 1e9) if sequence.rate > 0 else 0
-        rows.picture(name, sequence.pictures.get(frame, ""), width=sequence.width,
-                     height=sequence.height, sequence=sequence.name, frame=frame, stamp_ns=stamp,
-                     source=unit, line=frames[frame][0][0] if frame in frames else 0)
+        rows.picture(
+            name,
+            sequence.pictures.get(frame, ""),
+            width=sequence.width,
+            height=sequence.height,
+            sequence=sequence.name,
+            frame=frame,
+            stamp_ns=stamp,
+            source=unit,
+            line=frames[frame][0][0] if frame in frames else 0,
+        )
         for line_number, fields in frames.get(frame, []):
             _row(rows, fields, names, unit, line_number, name, report)
     if not last:
@@ -180,12 +205,23 @@ def _read_unit(root: Path, names: Sequence[str], base: str, rows: Rows, unit: st
 
 
 def _row(
-    rows: Rows, fields: list[str], names: Sequence[str], unit: str, line: int, picture: str,
+    rows: Rows,
+    fields: list[str],
+    names: Sequence[str],
+    unit: str,
+    line: int,
+    picture: str,
     report: Report,
 ) -> None:
     if not 6 <= len(fields) <= 10:
-        report.add("error", "bad-row", f"found {len(fields)} columns, expected 6 to 10", file=unit,
-                   line=line, picture=picture)
+        report.add(
+            "error",
+            "bad-row",
+            f"found {len(fields)} columns, expected 6 to 10",
+            file=unit,
+            line=line,
+            picture=picture,
+        )
         return
     try:
         values = [number(text) for text in fields]
@@ -197,11 +233,17 @@ def _row(
     if len(fields) in (8, 9) and kind == -1:
         kind = 1
     if not 1 <= kind <= len(names):
-        report.add("error", "unknown-class", f"class {kind} is not in 1..{len(names)}", file=unit,
-                   line=line, picture=picture)
+        report.add(
+            "error",
+            "unknown-class",
+            f"class {kind} is not in 1..{len(names)}",
+            file=unit,
+            line=line,
+            picture=picture,
+        )
         return
     left, top, width, height = values[2:6]
-    extra: dict[str, object] = {"track_ids": track}
+    extra: dict[str, Any] = {"track_ids": track}
     attributes: dict[str, object] = {}
     if len(values) > 6 and 0 <= values[6] <= 1:
         if values[6] in (0.0, 1.0):  # ground truth: whether the evaluation looks at the box
@@ -228,7 +270,9 @@ def write(source: Source, out: Path) -> None:
     sequences: dict[str, _Output] = {}
     for sample in source.samples():
         raw = sample.sequence or sample.camera or "sequence"
-        name = "".join(c if c.isalnum() or c in "-_." else "_" for c in raw).strip(".") or "sequence"
+        name = (
+            "".join(c if c.isalnum() or c in "-_." else "_" for c in raw).strip(".") or "sequence"
+        )
         if name not in sequences:
             sequences[name] = _Output(out / name, name, source)
         sequences[name].add(sample)
@@ -245,15 +289,19 @@ class _Output:
         self.size = (0, 0)
         (folder / "gt").mkdir(parents=True)
         self.text = (folder / "gt" / "gt.txt").open("w", encoding="utf-8", newline="\n")
-        (folder / "gt" / "labels.txt").write_text("".join(f"{n}\n" for n in source.names),
-                                                  encoding="utf-8", newline="\n")
+        (folder / "gt" / "labels.txt").write_text(
+            "".join(f"{n}\n" for n in source.names), encoding="utf-8", newline="\n"
+        )
 
     def add(self, sample: Sample) -> None:
         wanted = sample.frame if sample.frame > self.frame else self.frame + 1
         if sample.frame >= 0 and sample.frame != wanted:
             self.source.report.add(
-                "info", "renumbered", f"frame {sample.frame} is written as {wanted}: MOT counts "
-                "from 1 and each number once", picture=sample.name,
+                "info",
+                "renumbered",
+                f"frame {sample.frame} is written as {wanted}: MOT counts "
+                "from 1 and each number once",
+                picture=sample.name,
             )
         self.frame = wanted
         self.size = (max(self.size[0], sample.width), max(self.size[1], sample.height))
@@ -261,16 +309,35 @@ class _Output:
             self.source.put_picture(sample, self.folder / "img1", f"{wanted:06d}")
         for i, (x1, y1, x2, y2) in enumerate(sample.truth.boxes.astype(np.float64)):
             hidden = float(sample.occlusion[i])
-            score = float(sample.truth.scores[i]) if sample.scored[i] else float(
-                sample.box_attributes[i].get("considered", "1") or 1)
+            score = (
+                float(sample.truth.scores[i])
+                if sample.scored[i]
+                else float(sample.box_attributes[i].get("considered", "1") or 1)
+            )
             visible = -1.0 if hidden != hidden else 1 - hidden
-            fields = [str(wanted), str(int(sample.truth.track_ids[i])), short(x1), short(y1),
-                      short(x2 - x1), short(y2 - y1), short(score),
-                      str(int(sample.truth.labels[i]) + 1), short(visible)]
+            fields = [
+                str(wanted),
+                str(int(sample.truth.track_ids[i])),
+                short(x1),
+                short(y1),
+                short(x2 - x1),
+                short(y2 - y1),
+                short(score),
+                str(int(sample.truth.labels[i]) + 1),
+                short(visible),
+            ]
             self.text.write(",".join(fields) + "\n")
 
     def close(self) -> None:
         self.text.close()
-        lines = ["[Sequence]", f"name={self.name}", "imDir=img1", f"seqLength={self.frame}",
-                 f"imWidth={self.size[0]}", f"imHeight={self.size[1]}", "imExt=.jpg", ""]
+        lines = [
+            "[Sequence]",
+            f"name={self.name}",
+            "imDir=img1",
+            f"seqLength={self.frame}",
+            f"imWidth={self.size[0]}",
+            f"imHeight={self.size[1]}",
+            "imExt=.jpg",
+            "",
+        ]
         (self.folder / "seqinfo.ini").write_text("\n".join(lines), encoding="utf-8", newline="\n")

@@ -1,8 +1,8 @@
 """nuScenes and nuImages tables (and the T4 format): 2-D boxes, or 3-D boxes projected.
 
-2-D boxes come from object_ann.json. Without it the 3-D boxes of sample_annotation.json are projected
-into every camera's key frames. `Sample.velocity` is the change of position between the annotations
-before and after over the time between them, unknown without a neighbour or past 1.5 s
+2-D boxes come from object_ann.json. Without it the 3-D boxes of sample_annotation.json are
+projected into every camera's key frames. `Sample.velocity` is the change of position between the
+annotations before and after over the time between them, unknown without a neighbour or past 1.5 s
 (nuscenes-devkit `box_velocity`, nuscenes-devkit#313).
 """
 
@@ -29,8 +29,19 @@ from perception.datasets.source import Source, short
 from perception.datasets.text import LIMIT, inside
 from perception.errors import InputError
 
-HOLDS = frozenset({"size", "unlabelled", "id", "sequence", "camera", "stamp", "track_id", "box_id",
-                   "box_attributes"})
+HOLDS = frozenset(
+    {
+        "size",
+        "unlabelled",
+        "id",
+        "sequence",
+        "camera",
+        "stamp",
+        "track_id",
+        "box_id",
+        "box_attributes",
+    }
+)
 
 MAX_GAP = 1.5
 """Seconds between two annotations past which no velocity is told (nuscenes-devkit)."""
@@ -39,8 +50,16 @@ NEAR = 0.1
 # Share hidden, from the middle of nuScenes' visibility levels; other names tell no share.
 _HIDDEN = {"v0-40": 0.8, "v40-60": 0.5, "v60-80": 0.3, "v80-100": 0.1}
 _NEEDED = ("sample_data", "calibrated_sensor", "sensor", "category")
-_OPTIONAL = ("sample", "scene", "ego_pose", "instance", "attribute", "visibility",
-             "sample_annotation", "object_ann")
+_OPTIONAL = (
+    "sample",
+    "scene",
+    "ego_pose",
+    "instance",
+    "attribute",
+    "visibility",
+    "sample_annotation",
+    "object_ann",
+)
 
 Row = dict[str, Any]
 
@@ -57,8 +76,12 @@ def _tables(path: Path) -> Path | None:
         return None
     folders = [path, *sorted(child for child in path.iterdir() if child.is_dir())]
     return next(
-        (f for f in folders if (f / "sample_data.json").is_file()
-         and head(f / "sample_data.json").startswith(b"[")), None,
+        (
+            f
+            for f in folders
+            if (f / "sample_data.json").is_file() and head(f / "sample_data.json").startswith(b"[")
+        ),
+        None,
     )
 
 
@@ -111,8 +134,11 @@ class _Tables:
         self.root, self.unit = root, unit
         self.report = Report()
         self.tables = {name: self._table(name) for name in (*_NEEDED, *_OPTIONAL)}
-        self.stamps = {token: row.get("timestamp", 0) for token, row in
-                       self.tables["sample"].items() if isinstance(row.get("timestamp"), int)}
+        self.stamps = {
+            token: row.get("timestamp", 0)
+            for token, row in self.tables["sample"].items()
+            if isinstance(row.get("timestamp"), int)
+        }
         self.boxes_2d: dict[str, list[Row]] = {}
         for row in self.tables["object_ann"].values():
             self.boxes_2d.setdefault(str(row.get("sample_data_token")), []).append(row)
@@ -161,8 +187,12 @@ class _Tables:
             _numbers(row.get(key), count) for key, count in sizes
         )
         if not good:
-            self._error("bad-box", "an annotation without a finite translation, size and rotation",
-                        "sample_annotation", row["_line"])
+            self._error(
+                "bad-box",
+                "an annotation without a finite translation, size and rotation",
+                "sample_annotation",
+                row["_line"],
+            )
         return good
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -173,7 +203,8 @@ class _Tables:
         skipped = Counter[str]()
         for data in sorted(self.tables["sample_data"].values(), key=self._order):
             calibration = self.tables["calibrated_sensor"].get(
-                str(data.get("calibrated_sensor_token")), {})
+                str(data.get("calibrated_sensor_token")), {}
+            )
             sensor = self.tables["sensor"].get(str(calibration.get("sensor_token")), {})
             if sensor.get("modality", "camera") != "camera":
                 skipped[f"{sensor.get('modality')} sweeps"] += 1
@@ -184,8 +215,12 @@ class _Tables:
                 if len(rows) >= PICTURES_A_BATCH:
                     yield rows.batch()
         for what, count in sorted(skipped.items()):
-            self.report.add("info", "not-a-picture", f"{count} {what} are left out",
-                            file=self._file("sample_data"))
+            self.report.add(
+                "info",
+                "not-a-picture",
+                f"{count} {what} are left out",
+                file=self._file("sample_data"),
+            )
         rows.picture("", None)
         rows.findings(self.report.findings)
         yield rows.batch()
@@ -193,8 +228,12 @@ class _Tables:
     def _order(self, data: Row) -> tuple[str, int, str, str]:
         scene = self._scene(data)
         stamp = data.get("timestamp")
-        return (scene, stamp if isinstance(stamp, int) else 0, str(data.get("filename")),
-                data["token"])
+        return (
+            scene,
+            stamp if isinstance(stamp, int) else 0,
+            str(data.get("filename")),
+            data["token"],
+        )
 
     def _scene(self, data: Row) -> str:
         sample = self.tables["sample"].get(str(data.get("sample_token")), {})
@@ -206,13 +245,27 @@ class _Tables:
         image = inside(name) or ""
         findings: list[Finding] = []
         if not image:
-            findings.append(Finding("error", "outside-root", f"{name!r} leads out of the data set's "
-                                    "folder", self._file("sample_data"), data["_line"], name))
+            findings.append(
+                Finding(
+                    "error",
+                    "outside-root",
+                    f"{name!r} leads out of the data set's folder",
+                    self._file("sample_data"),
+                    data["_line"],
+                    name,
+                )
+            )
         stamp = data.get("timestamp")
         width, height = _pixels(data.get("width")), _pixels(data.get("height"))
         rows.picture(
-            name, image, id=data["token"], width=width, height=height, sequence=self._scene(data),
-            camera=str(sensor.get("channel", "")), source=self._file("sample_data"),
+            name,
+            image,
+            id=data["token"],
+            width=width,
+            height=height,
+            sequence=self._scene(data),
+            camera=str(sensor.get("channel", "")),
+            source=self._file("sample_data"),
             stamp_ns=stamp * 1000 if isinstance(stamp, int) and 0 <= stamp < 2**53 else 0,
             line=data["_line"],
         )
@@ -224,22 +277,30 @@ class _Tables:
                 self._box_3d(rows, row, data, calibration, (width, height))
         rows.findings(findings)
 
-    def _box_2d(
-        self, rows: Rows, row: Row, data: Row, findings: list[Finding], name: str
-    ) -> None:
+    def _box_2d(self, rows: Rows, row: Row, data: Row, findings: list[Finding], name: str) -> None:
         box = row.get("bbox")
         category = self.tables["category"].get(str(row.get("category_token")))
         if not _numbers(box, 4) or category is None:
             what = "bbox is not four finite numbers" if category else "the category is unknown"
-            findings.append(Finding("error", "bad-box" if category else "unknown-class", what,
-                                    self._file("object_ann"), row["_line"], name))
+            findings.append(
+                Finding(
+                    "error",
+                    "bad-box" if category else "unknown-class",
+                    what,
+                    self._file("object_ann"),
+                    row["_line"],
+                    name,
+                )
+            )
             return
         assert isinstance(box, list)
         solid = self.by_instance.get(
-            (str(data.get("sample_token")), str(row.get("instance_token"))))
+            (str(data.get("sample_token")), str(row.get("instance_token")))
+        )
         extra = self._details(solid) if solid else {}
         extra.update(self._common(row), lines=row["_line"])
-        rows.box(*box, str(category.get("name")), **extra)
+        x1, y1, x2, y2 = box
+        rows.box(x1, y1, x2, y2, str(category.get("name")), **extra)
 
     def _common(self, row: Row) -> dict[str, Any]:
         extra: dict[str, Any] = {"box_ids": row["token"]}
@@ -247,8 +308,15 @@ class _Tables:
         if track is not None:
             extra["track_ids"] = track
         tokens = row.get("attribute_tokens") or []
-        states = [str(self.tables["attribute"][token].get("name")) for token in tokens
-                  if token in self.tables["attribute"]] if isinstance(tokens, list) else []
+        states = (
+            [
+                str(self.tables["attribute"][token].get("name"))
+                for token in tokens
+                if token in self.tables["attribute"]
+            ]
+            if isinstance(tokens, list)
+            else []
+        )
         level = self.tables["visibility"].get(str(row.get("visibility_token")), {}).get("level")
         attributes = {"state": ",".join(states), "visibility": str(level or "")}
         text = to_text({key: value for key, value in attributes.items() if value})
@@ -288,10 +356,18 @@ class _Tables:
         heading = corners[0:4].mean(0) - corners[4:8].mean(0)
         width, length, height = row["size"]
         x, y, z = centre[0]
+        x1, y1, x2, y2 = box
         rows.box(
-            *box, name, lines=row["_line"], distance=math.hypot(x, z),
+            x1,
+            y1,
+            x2,
+            y2,
+            name,
+            lines=row["_line"],
+            distance=math.hypot(x, z),
             boxes_3d=(x, y, z, length, height, width, math.atan2(-heading[2], heading[0])),
-            **self._details(row), **self._common(row),
+            **self._details(row),
+            **self._common(row),
         )
 
 
@@ -308,11 +384,13 @@ def _matrix(quaternion: Any) -> npt.NDArray[np.float64]:
     """Rotation matrix of a quaternion w x y z of any length but 0."""
     q = np.asarray(quaternion, np.float64)
     w, x, y, z = q / (np.linalg.norm(q) or 1.0)
-    return np.asarray([
-        [1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)],
-        [2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)],
-        [2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)],
-    ])
+    return np.asarray(
+        [
+            [1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)],
+            [2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)],
+            [2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)],
+        ]
+    )
 
 
 def _into(points: npt.NDArray[np.float64], frame: Row) -> npt.NDArray[np.float64]:
@@ -325,8 +403,20 @@ def _into(points: npt.NDArray[np.float64], frame: Row) -> npt.NDArray[np.float64
     return moved
 
 
-_EDGES = ((0, 1), (1, 2), (2, 3), (3, 0), (4, 5), (5, 6), (6, 7), (7, 4), (0, 4), (1, 5), (2, 6),
-          (3, 7))
+_EDGES = (
+    (0, 1),
+    (1, 2),
+    (2, 3),
+    (3, 0),
+    (4, 5),
+    (5, 6),
+    (6, 7),
+    (7, 4),
+    (0, 4),
+    (1, 5),
+    (2, 6),
+    (3, 7),
+)
 
 
 def project(
@@ -356,9 +446,13 @@ def _flat(matrix: Any) -> Any:
 
 
 def _numbers(values: Any, count: int) -> bool:
-    return isinstance(values, list) and len(values) == count and all(
-        isinstance(v, int | float) and not isinstance(v, bool) and -LIMIT <= v <= LIMIT
-        for v in values
+    return (
+        isinstance(values, list)
+        and len(values) == count
+        and all(
+            isinstance(v, int | float) and not isinstance(v, bool) and -LIMIT <= v <= LIMIT
+            for v in values
+        )
     )
 
 
@@ -411,27 +505,46 @@ class _Writer:
             self.source.tally("lost-time", "times are kept to a microsecond")
         sample_token = _token("sample", number)
         self.scenes.setdefault(scene, []).append(sample_token)
-        self.samples.append({"token": sample_token, "timestamp": stamp,
-                             "scene_token": _token("scene", scene), "prev": "", "next": ""})
-        self.data.append({
-            "token": token, "sample_token": sample_token, "ego_pose_token": _token("pose", number),
-            "calibrated_sensor_token": _token("calibration", camera),
-            "filename": f"samples/{name}", "fileformat": name.rpartition(".")[2],
-            "width": sample.width, "height": sample.height, "timestamp": stamp,
-            "is_key_frame": True, "prev": "", "next": "",
-        })
+        self.samples.append(
+            {
+                "token": sample_token,
+                "timestamp": stamp,
+                "scene_token": _token("scene", scene),
+                "prev": "",
+                "next": "",
+            }
+        )
+        self.data.append(
+            {
+                "token": token,
+                "sample_token": sample_token,
+                "ego_pose_token": _token("pose", number),
+                "calibrated_sensor_token": _token("calibration", camera),
+                "filename": f"samples/{name}",
+                "fileformat": name.rpartition(".")[2],
+                "width": sample.width,
+                "height": sample.height,
+                "timestamp": stamp,
+                "is_key_frame": True,
+                "prev": "",
+                "next": "",
+            }
+        )
         for i in range(len(sample.truth)):
             self._box(sample, i, token, scene)
 
     def _box(self, sample: Sample, i: int, data: str, scene: str) -> None:
         track, label = int(sample.truth.track_ids[i]), int(sample.truth.labels[i])
-        token = sample.box_ids[i] if len(sample.box_ids[i]) == 32 else _token("box", len(self.boxes))
+        token = (
+            sample.box_ids[i] if len(sample.box_ids[i]) == 32 else _token("box", len(self.boxes))
+        )
         states = [s for s in sample.box_attributes[i].get("state", "").split(",") if s]
         level = sample.box_attributes[i].get("visibility", "")
         self.attributes.update(dict.fromkeys(states))
         self.levels.update(dict.fromkeys([level] if level else []))
         row: Row = {
-            "token": token, "sample_data_token": data,
+            "token": token,
+            "sample_data_token": data,
             "category_token": _token("category", self.names[label]),
             "attribute_tokens": [_token("attribute", state) for state in states],
             "bbox": [float(short(value)) for value in sample.truth.boxes[i]],
@@ -448,37 +561,77 @@ class _Writer:
         self.boxes.append(row)
 
     def tables(self) -> dict[str, list[Row]]:
-        poses = [{"token": row["ego_pose_token"], "timestamp": row["timestamp"],
-                  "translation": [0.0, 0.0, 0.0], "rotation": [1.0, 0.0, 0.0, 0.0]}
-                 for row in self.data]
+        poses = [
+            {
+                "token": row["ego_pose_token"],
+                "timestamp": row["timestamp"],
+                "translation": [0.0, 0.0, 0.0],
+                "rotation": [1.0, 0.0, 0.0, 0.0],
+            }
+            for row in self.data
+        ]
         return {
             "sample_data": self.data,
             "sample": self.samples,
             "object_ann": self.boxes,
             "ego_pose": poses,
-            "log": [{"token": _token("log"), "logfile": "", "vehicle": "", "date_captured": "",
-                     "location": ""}],
-            "scene": [{"token": _token("scene", name), "name": name, "description": "",
-                       "log_token": _token("log"), "nbr_samples": len(samples),
-                       "first_sample_token": samples[0], "last_sample_token": samples[-1]}
-                      for name, samples in self.scenes.items()],
-            "sensor": [{"token": _token("sensor", name), "channel": name, "modality": "camera"}
-                       for name in self.cameras],
+            "log": [
+                {
+                    "token": _token("log"),
+                    "logfile": "",
+                    "vehicle": "",
+                    "date_captured": "",
+                    "location": "",
+                }
+            ],
+            "scene": [
+                {
+                    "token": _token("scene", name),
+                    "name": name,
+                    "description": "",
+                    "log_token": _token("log"),
+                    "nbr_samples": len(samples),
+                    "first_sample_token": samples[0],
+                    "last_sample_token": samples[-1],
+                }
+                for name, samples in self.scenes.items()
+            ],
+            "sensor": [
+                {"token": _token("sensor", name), "channel": name, "modality": "camera"}
+                for name in self.cameras
+            ],
             "calibrated_sensor": [
-                {"token": _token("calibration", name), "sensor_token": _token("sensor", name),
-                 "translation": [0.0, 0.0, 0.0], "rotation": [1.0, 0.0, 0.0, 0.0],
-                 "camera_intrinsic": []} for name in self.cameras],
-            "category": [{"token": _token("category", name), "name": name, "description": ""}
-                         for name in self.names],
-            "attribute": [{"token": _token("attribute", name), "name": name, "description": ""}
-                          for name in self.attributes],
-            "visibility": [{"token": _token("visibility", name), "level": name, "description": ""}
-                           for name in self.levels],
+                {
+                    "token": _token("calibration", name),
+                    "sensor_token": _token("sensor", name),
+                    "translation": [0.0, 0.0, 0.0],
+                    "rotation": [1.0, 0.0, 0.0, 0.0],
+                    "camera_intrinsic": [],
+                }
+                for name in self.cameras
+            ],
+            "category": [
+                {"token": _token("category", name), "name": name, "description": ""}
+                for name in self.names
+            ],
+            "attribute": [
+                {"token": _token("attribute", name), "name": name, "description": ""}
+                for name in self.attributes
+            ],
+            "visibility": [
+                {"token": _token("visibility", name), "level": name, "description": ""}
+                for name in self.levels
+            ],
             "instance": [
-                {"token": _token("instance", scene, track, label),
-                 "category_token": _token("category", self.names[label]),
-                 "instance_name": str(track), "nbr_annotations": len(tokens),
-                 "first_annotation_token": tokens[0], "last_annotation_token": tokens[-1]}
-                for (scene, track, label), tokens in self.instances.items()],
+                {
+                    "token": _token("instance", scene, track, label),
+                    "category_token": _token("category", self.names[label]),
+                    "instance_name": str(track),
+                    "nbr_annotations": len(tokens),
+                    "first_annotation_token": tokens[0],
+                    "last_annotation_token": tokens[-1],
+                }
+                for (scene, track, label), tokens in self.instances.items()
+            ],
             "sample_annotation": [],
         }

@@ -27,7 +27,7 @@ from perception.datasets.pictures import decode as decode_picture
 from perception.datasets.pictures import read_header
 from perception.datasets.plan import Plan
 from perception.datasets.report import Finding, Report
-from perception.datasets.rows import PICTURES_A_BATCH, Rows, to_text
+from perception.datasets.rows import PICTURES_A_BATCH, Rows
 from perception.datasets.sample import BagPicture, Sample
 from perception.datasets.source import Source
 from perception.datasets.text import check_inside
@@ -110,8 +110,9 @@ class _Pending:
     """A picture or an array of boxes that waits for its partner."""
 
     def __init__(self, message: BagMessage, stamp: int, frame_id: str) -> None:
-        self.message = BagMessage(message.topic, message.log_time_ns, b"", message.file,
-                                  message.offset, message.inner)
+        self.message = BagMessage(
+            message.topic, message.log_time_ns, b"", message.file, message.offset, message.inner
+        )
         self.stamp, self.frame_id = stamp, frame_id
         self.size = (0, 0)
         self.detections: list[Any] = []
@@ -144,14 +145,24 @@ class _Reader:
             try:
                 self._take(message)
             except InputError as error:
-                self.report.add("error", "bad-message", f"{message.topic}: {error}",
-                                file=message.file, line=0, picture=str(message.log_time_ns))
+                self.report.add(
+                    "error",
+                    "bad-message",
+                    f"{message.topic}: {error}",
+                    file=message.file,
+                    line=0,
+                    picture=str(message.log_time_ns),
+                )
             if len(rows) >= PICTURES_A_BATCH:
                 yield rows.batch()
         self._settle(rows, 2**63)
         for topic, count in sorted(self.others.items()):
-            self.report.add("info", "other-topic", f"topic {topic} ({self.bag.topics[topic].type}): "
-                            f"{count} messages hold no picture and no boxes")
+            self.report.add(
+                "info",
+                "other-topic",
+                f"topic {topic} ({self.bag.topics[topic].type}): "
+                f"{count} messages hold no picture and no boxes",
+            )
         if len(rows):
             yield rows.batch()
         rows.picture("", None)
@@ -160,22 +171,33 @@ class _Reader:
 
     def _remark_topics(self) -> None:
         if not self.is_truth and len(self.boxes) > 1:
-            self.report.add("warning", "several-detectors", "boxes of several topics are put "
-                            f"together: {', '.join(sorted(self.boxes))}")
+            self.report.add(
+                "warning",
+                "several-detectors",
+                f"boxes of several topics are put together: {', '.join(sorted(self.boxes))}",
+            )
 
     def _take(self, message: BagMessage) -> None:
         stamp, frame_id = header_of(message.data)
         if stamp == 0:
             stamp = message.log_time_ns
-            self.report.add("info", "no-stamp", f"{message.topic}: a header stamp of 0; the time of "
-                            "recording is taken", file=message.file)
+            self.report.add(
+                "info",
+                "no-stamp",
+                f"{message.topic}: a header stamp of 0; the time of recording is taken",
+                file=message.file,
+            )
         if message.topic in self.images:
             key = (stamp, frame_id)
             pending = self.waiting.get(key)
             if pending is None or pending.has_picture:
                 if pending is not None:
-                    self.report.add("warning", "same-stamp", f"{message.topic}: two pictures of "
-                                    f"{frame_id!r} at {stamp}", file=message.file)
+                    self.report.add(
+                        "warning",
+                        "same-stamp",
+                        f"{message.topic}: two pictures of {frame_id!r} at {stamp}",
+                        file=message.file,
+                    )
                     key = (stamp, f"{frame_id}\0{message.topic}{self.counts[message.topic]}")
                 pending = self.waiting[key] = _Pending(message, stamp, frame_id)
             pending.has_picture = True
@@ -221,11 +243,25 @@ class _Reader:
         image = f"{message.file}#{message.offset}:{message.inner}" if item.has_picture else ""
         label = f"{message.topic.strip('/')}/{item.stamp // 10**9:010d}.{item.stamp % 10**9:09d}"
         if not item.has_picture:
-            findings.append(Finding("info", "no-picture", "boxes without a picture of that stamp",
-                                    message.file, 0, label))
+            findings.append(
+                Finding(
+                    "info",
+                    "no-picture",
+                    "boxes without a picture of that stamp",
+                    message.file,
+                    0,
+                    label,
+                )
+            )
         rows.picture(
-            f"{label}.jpg", image, width=item.size[0], height=item.size[1], camera=item.frame_id,
-            frame=item.number, stamp_ns=item.stamp, source=message.file,
+            f"{label}.jpg",
+            image,
+            width=item.size[0],
+            height=item.size[1],
+            camera=item.frame_id,
+            frame=item.number,
+            stamp_ns=item.stamp,
+            source=message.file,
             attributes={"topic": message.topic} if item.has_picture else None,
         )
         for detection in item.detections:
@@ -238,12 +274,21 @@ class _Reader:
         box = detection.bbox
         values = (box.center.position.x, box.center.position.y, box.size_x, box.size_y)
         if not np.isfinite(values).all() or max(map(abs, values)) > 1e7:
-            findings.append(Finding("error", "not-finite", f"a box of {values} is not finite",
-                                    message.file, 0, label))
+            findings.append(
+                Finding(
+                    "error",
+                    "not-finite",
+                    f"a box of {values} is not finite",
+                    message.file,
+                    0,
+                    label,
+                )
+            )
             return
         if not detection.results:
-            findings.append(Finding("error", "no-class", "a detection without a result",
-                                    message.file, 0, label))
+            findings.append(
+                Finding("error", "no-class", "a detection without a result", message.file, 0, label)
+            )
             return
         best = max(detection.results, key=lambda result: float(result.hypothesis.score))
         x, y, width, height = values
@@ -255,8 +300,14 @@ class _Reader:
             extra["track_ids"] = int(detection.id)
         elif detection.id:
             extra["box_ids"] = detection.id
-        rows.box(x - width / 2, y - height / 2, x + width / 2, y + height / 2,
-                 best.hypothesis.class_id or "unnamed", **extra)
+        rows.box(
+            x - width / 2,
+            y - height / 2,
+            x + width / 2,
+            y + height / 2,
+            best.hypothesis.class_id or "unnamed",
+            **extra,
+        )
 
 
 @lru_cache(maxsize=2)
@@ -282,16 +333,19 @@ def pixels_of(message: Any, name: str) -> npt.NDArray[np.uint8]:
     if hasattr(message, "format"):
         return decode_picture(np.asarray(message.data, np.uint8), name)
     if message.encoding not in _ENCODINGS:
-        raise InputError(f"{name}: encoding {message.encoding!r} is not one of "
-                         f"{', '.join(_ENCODINGS)}")
+        raise InputError(
+            f"{name}: encoding {message.encoding!r} is not one of {', '.join(_ENCODINGS)}"
+        )
     channels, kind, code = _ENCODINGS[message.encoding]
     dtype = np.dtype(kind).newbyteorder(">" if message.is_bigendian else "<")
     height, width, step = message.height, message.width, message.step
     line = width * channels * dtype.itemsize
     data = np.asarray(message.data, np.uint8)
     if not width or not height or step < line or len(data) < step * height:
-        raise InputError(f"{name}: {len(data)} bytes and a step of {step} do not make "
-                         f"{width}x{height} pixels of {message.encoding}")
+        raise InputError(
+            f"{name}: {len(data)} bytes and a step of {step} do not make "
+            f"{width}x{height} pixels of {message.encoding}"
+        )
     rows = np.ascontiguousarray(data[: step * height].reshape(height, step)[:, :line])
     image = rows.view(dtype).reshape(height, width, channels)
     if dtype.itemsize == 2:
@@ -333,16 +387,29 @@ def write(source: Source, out: Path) -> None:
                 send(f"/{name}/image_raw/compressed", COMPRESSED, image, stamp)
             else:
                 missing += 1
-            send(f"/{name}/ground_truth", DETECTIONS, _array(sample, header, types, source.names),
-                 stamp)
+            send(
+                f"/{name}/ground_truth",
+                DETECTIONS,
+                _array(sample, header, types, source.names),
+                stamp,
+            )
     if made_up:
-        source.report.add("info", "made-up-time", f"{made_up} pictures have no time: they are "
-                          "written 100 ms apart")
+        source.report.add(
+            "info",
+            "made-up-time",
+            f"{made_up} pictures have no time: they are written 100 ms apart",
+        )
     if missing:
-        source.report.add("warning", "no-picture", f"{missing} pictures have no file: only their "
-                          "boxes are written, not their size")
-    source.report.add("info", "lost-class-order",
-                      "class names are in the boxes: their order and those without a box are lost")
+        source.report.add(
+            "warning",
+            "no-picture",
+            f"{missing} pictures have no file: only their boxes are written, not their size",
+        )
+    source.report.add(
+        "info",
+        "lost-class-order",
+        "class names are in the boxes: their order and those without a box are lost",
+    )
 
 
 def _header(types: Any, stamp: int, frame_id: str) -> Any:
@@ -367,17 +434,21 @@ def _array(sample: Sample, header: Any, types: Any, names: tuple[str, ...]) -> A
     kinds = types.types
     detections = []
     pose = kinds["geometry_msgs/msg/PoseWithCovariance"](
-        kinds["geometry_msgs/msg/Pose"](kinds["geometry_msgs/msg/Point"](0.0, 0.0, 0.0),
-                                        kinds["geometry_msgs/msg/Quaternion"](0.0, 0.0, 0.0, 1.0)),
+        kinds["geometry_msgs/msg/Pose"](
+            kinds["geometry_msgs/msg/Point"](0.0, 0.0, 0.0),
+            kinds["geometry_msgs/msg/Quaternion"](0.0, 0.0, 0.0, 1.0),
+        ),
         np.zeros(36),
     )
     for i, (x1, y1, x2, y2) in enumerate(sample.truth.boxes.astype(np.float64)):
         centre = kinds["vision_msgs/msg/Pose2D"](
-            kinds["vision_msgs/msg/Point2D"]((x1 + x2) / 2, (y1 + y2) / 2), 0.0)
+            kinds["vision_msgs/msg/Point2D"]((x1 + x2) / 2, (y1 + y2) / 2), 0.0
+        )
         box = kinds["vision_msgs/msg/BoundingBox2D"](centre, x2 - x1, y2 - y1)
         score = float(sample.truth.scores[i]) if sample.scored[i] else 1.0
         hypothesis = kinds["vision_msgs/msg/ObjectHypothesis"](
-            names[int(sample.truth.labels[i])], score)
+            names[int(sample.truth.labels[i])], score
+        )
         result = kinds["vision_msgs/msg/ObjectHypothesisWithPose"](hypothesis, pose)
         track = int(sample.truth.track_ids[i])
         identity = str(track) if track >= 0 else sample.box_ids[i]

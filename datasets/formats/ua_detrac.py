@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 from xml.sax.saxutils import quoteattr
 
 import pyarrow as pa
@@ -20,8 +21,18 @@ from perception.datasets.text import Pictures, number, walk, whole
 from perception.datasets.xmltree import Node, parse
 from perception.errors import InputError
 
-HOLDS = frozenset({"track_id", "truncation", "occlusion", "sequence", "frame", "attributes",
-                   "box_attributes", "ignore"})
+HOLDS = frozenset(
+    {
+        "track_id",
+        "truncation",
+        "occlusion",
+        "sequence",
+        "frame",
+        "attributes",
+        "box_attributes",
+        "ignore",
+    }
+)
 _XML = frozenset({".xml"})
 _KEPT = ("orientation", "speed", "trajectory_length", "color")
 UNNAMED = "vehicle"
@@ -85,16 +96,29 @@ def _read_unit(root: Path, folders: dict[str, list[str]], rows: Rows, unit: str)
             report.add("error", "bad-number", str(error), file=unit, line=frame.line)
             continue
         if number_ in frames:
-            report.add("error", "duplicate-frame", f"frame {number_} again; the first is used",
-                       file=unit, line=frame.line)
+            report.add(
+                "error",
+                "duplicate-frame",
+                f"frame {number_} again; the first is used",
+                file=unit,
+                line=frame.line,
+            )
         frames.setdefault(number_, frame)
     size = _size(root, pictures, report)
     for index in sorted(set(frames) | set(pictures)):
         found = frames.get(index)
         title = f"{name}/img{index:05d}.jpg"
-        rows.picture(title, pictures.get(index, ""), width=size[0], height=size[1], sequence=name,
-                     frame=index, source=unit, line=found.line if found else 0,
-                     attributes=dict(about.attributes) if about else None)
+        rows.picture(
+            title,
+            pictures.get(index, ""),
+            width=size[0],
+            height=size[1],
+            sequence=name,
+            frame=index,
+            source=unit,
+            line=found.line if found else 0,
+            attributes=dict(about.attributes) if about else None,
+        )
         for region in regions:
             rows.ignore(*region)
         targets = found.find("target_list") if found else None
@@ -148,13 +172,19 @@ def _target(rows: Rows, target: Node, unit: str, picture: str, report: Report) -
         if box is None:
             raise ValueError("a target without a box")
         corners = _corners(box)
-        extra: dict[str, object] = {"track_ids": whole(target.attributes.get("id", "-1"))}
+        extra: dict[str, Any] = {"track_ids": whole(target.attributes.get("id", "-1"))}
         if "truncation_ratio" in attributes:
             extra["truncation"] = number(attributes["truncation_ratio"])
         hidden = _hidden(target, corners)
     except ValueError as error:
-        report.add("error", "bad-number", str(error) or "a number is missing", file=unit,
-                   line=target.line, picture=picture)
+        report.add(
+            "error",
+            "bad-number",
+            str(error) or "a number is missing",
+            file=unit,
+            line=target.line,
+            picture=picture,
+        )
         return
     if hidden is not None:
         extra["occlusion"] = hidden
@@ -184,17 +214,24 @@ def write(source: Source, out: Path) -> None:
     heads: dict[str, tuple[Sample, int]] = {}
     for sample in source.samples():
         raw = sample.sequence or sample.camera or "sequence"
-        name = "".join(c if c.isalnum() or c in "-_." else "_" for c in raw).strip(".") or "sequence"
+        name = (
+            "".join(c if c.isalnum() or c in "-_." else "_" for c in raw).strip(".") or "sequence"
+        )
         _, last = heads.get(name, (sample, 0))
         frame = sample.frame if sample.frame > last else last + 1
         if sample.frame >= 0 and sample.frame != frame:
-            source.report.add("info", "renumbered", f"frame {sample.frame} is written as {frame}",
-                              picture=sample.name)
+            source.report.add(
+                "info",
+                "renumbered",
+                f"frame {sample.frame} is written as {frame}",
+                picture=sample.name,
+            )
         heads.setdefault(name, (sample, 0))
         first = heads[name][0]
         if first.ignore.tolist() != sample.ignore.tolist():
-            source.tally("lost-ignore", "ignore regions are written as those of the sequence's "
-                         "first picture")
+            source.tally(
+                "lost-ignore", "ignore regions are written as those of the sequence's first picture"
+            )
         heads[name] = (first, frame)
         if sample.image is not None:
             source.put_picture(sample, out / "images" / name, f"img{frame:05d}")
@@ -210,7 +247,8 @@ def write(source: Source, out: Path) -> None:
 
 def _document(name: str, first: Sample, frames: list[str]) -> str:
     about = "".join(
-        f" {key}={quoteattr(value)}" for key, value in first.attributes.items()
+        f" {key}={quoteattr(value)}"
+        for key, value in first.attributes.items()
         if re.fullmatch(r"[A-Za-z_][\w.-]*", key)
     )
     ignored = "".join(f"      {_box('box', box)}\n" for box in first.ignore)
@@ -223,21 +261,27 @@ def _document(name: str, first: Sample, frames: list[str]) -> str:
 
 def _box(tag: str, box: object) -> str:
     x1, y1, x2, y2 = (float(v) for v in box)  # type: ignore[attr-defined]
-    return (f'<{tag} left="{short(x1)}" top="{short(y1)}" width="{short(x2 - x1)}" '
-            f'height="{short(y2 - y1)}"/>')
+    return (
+        f'<{tag} left="{short(x1)}" top="{short(y1)}" width="{short(x2 - x1)}" '
+        f'height="{short(y2 - y1)}"/>'
+    )
 
 
 def _frame(sample: Sample, frame: int, names: tuple[str, ...]) -> str:
     lines = [f'   <frame density="{len(sample.truth)}" num="{frame}">', "      <target_list>"]
     for i, box in enumerate(sample.truth.boxes):
-        attributes = {key: sample.box_attributes[i][key] for key in _KEPT
-                      if key in sample.box_attributes[i]}
-        if not sample.truncation[i] != sample.truncation[i]:
+        attributes = {
+            key: sample.box_attributes[i][key] for key in _KEPT if key in sample.box_attributes[i]
+        }
+        if sample.truncation[i] == sample.truncation[i]:
             attributes["truncation_ratio"] = short(float(sample.truncation[i]))
         attributes["vehicle_type"] = names[int(sample.truth.labels[i])]
         text = "".join(f" {key}={quoteattr(value)}" for key, value in attributes.items())
-        lines += [f'         <target id="{int(sample.truth.track_ids[i])}">',
-                  f"            {_box('box', box)}", f"            <attribute{text}/>"]
+        lines += [
+            f'         <target id="{int(sample.truth.track_ids[i])}">',
+            f"            {_box('box', box)}",
+            f"            <attribute{text}/>",
+        ]
         hidden = float(sample.occlusion[i])
         if hidden == hidden:
             x1, y1, x2, y2 = (float(v) for v in box)

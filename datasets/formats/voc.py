@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 from xml.sax.saxutils import escape
 
 import pyarrow as pa
@@ -58,7 +59,9 @@ def plan(path: Path) -> Plan:
     units, used = list[str](), set[str]()
     for file in files:
         stem = os.path.splitext(file.rpartition("/")[2])[0]
-        picture = pictures.find(f"{stem}.jpg", file.rpartition("/")[0].replace("Annotations", "JPEGImages"))
+        picture = pictures.find(
+            f"{stem}.jpg", file.rpartition("/")[0].replace("Annotations", "JPEGImages")
+        )
         used.add(picture)
         units.append(f"{file}\0{picture}\0{splits.get(stem, '')}")
     if path.is_dir():
@@ -102,8 +105,13 @@ def _read_unit(root: Path, rows: Rows, unit: str) -> None:
             report.add("error", "bad-xml", str(error), file=file, picture=picture)
             node = None
     else:
-        report.add("warning", "no-label-file", "there is no label file for this picture",
-                   file=picture, picture=picture)
+        report.add(
+            "warning",
+            "no-label-file",
+            "there is no label file for this picture",
+            file=picture,
+            picture=picture,
+        )
     size = (0, 0)
     if picture:
         try:
@@ -118,16 +126,19 @@ def _read_unit(root: Path, rows: Rows, unit: str) -> None:
     name = node.value("filename") if node is not None else picture.rpartition("/")[2]
     rows.picture(
         name or picture.rpartition("/")[2] or f"{os.path.splitext(os.path.basename(file))[0]}.jpg",
-        picture, width=size[0], height=size[1], split=split, source=file, line=1 if file else 0,
+        picture,
+        width=size[0],
+        height=size[1],
+        split=split,
+        source=file,
+        line=1 if file else 0,
     )
     for item in node.all("object") if node is not None else ():
         _object(rows, item, file, picture, report)
     rows.findings(report.findings)
 
 
-def _stated_size(
-    node: Node, file: str, found: tuple[int, int], report: Report
-) -> tuple[int, int]:
+def _stated_size(node: Node, file: str, found: tuple[int, int], report: Report) -> tuple[int, int]:
     """Size that the labels were made for; a picture of another size is lint's to remark."""
     size = node.find("size")
     if size is None:
@@ -144,23 +155,35 @@ def _object(rows: Rows, item: Node, file: str, picture: str, report: Report) -> 
     box = item.find("bndbox")
     name = item.value("name")
     if box is None or not name:
-        report.add("error", "bad-box", f"an object without {'name' if box else 'bndbox'}",
-                   file=file, line=item.line, picture=picture)
+        report.add(
+            "error",
+            "bad-box",
+            f"an object without {'name' if box else 'bndbox'}",
+            file=file,
+            line=item.line,
+            picture=picture,
+        )
         return
     try:
-        corners = [number(box.value(key)) for key in ("xmin", "ymin", "xmax", "ymax")]
+        x1, y1, x2, y2 = (number(box.value(key)) for key in ("xmin", "ymin", "xmax", "ymax"))
     except ValueError as error:
-        report.add("error", "bad-number", str(error) or "a corner is missing", file=file,
-                   line=box.line, picture=picture)
+        report.add(
+            "error",
+            "bad-number",
+            str(error) or "a corner is missing",
+            file=file,
+            line=box.line,
+            picture=picture,
+        )
         return
-    extra: dict[str, object] = {}
+    extra: dict[str, Any] = {}
     attributes = {key: item.value(key) for key in _FLAGS if item.value(key)}
     if attributes:
         extra["box_attributes"] = to_text(attributes)
     for key, column in (("truncated", "truncation"), ("occluded", "occlusion")):
         if attributes.get(key) in ("0", "1"):
             extra[column] = FLAG if attributes[key] == "1" else 0.0
-    rows.box(*corners, name, lines=item.line, **extra)
+    rows.box(x1, y1, x2, y2, name, lines=item.line, **extra)
 
 
 def write(source: Source, out: Path) -> None:
@@ -172,12 +195,13 @@ def write(source: Source, out: Path) -> None:
     for sample in source.samples():
         stem = source.stem(sample)
         name = source.put_picture(sample, out / "JPEGImages", stem)
-        (folder / f"{stem}.xml").write_text(_xml(sample, name, source.names), encoding="utf-8",
-                                            newline="\n")
+        (folder / f"{stem}.xml").write_text(
+            _xml(sample, name, source.names), encoding="utf-8", newline="\n"
+        )
         lost = {key for item in sample.box_attributes for key in item} - set(_FLAGS)
         if lost:
             source.tally("lost-box_attributes", f"attributes {sorted(lost)} of boxes have no place")
-        shares += sum(0 < v and v != FLAG for v in (*sample.truncation, *sample.occlusion))
+        shares += sum(v > 0 and v != FLAG for v in (*sample.truncation, *sample.occlusion))
         if sample.split:
             splits.setdefault(sample.split, []).append(stem)
     if shares:
@@ -187,13 +211,20 @@ def write(source: Source, out: Path) -> None:
         lists.mkdir(parents=True, exist_ok=True)
         safe = split if split in ("train", "val", "test") else ""
         if not safe:
-            source.report.add("info", "lost-split",
-                              f"{len(stems)} pictures of split {split!r}: VOC has train, val, test")
+            source.report.add(
+                "info",
+                "lost-split",
+                f"{len(stems)} pictures of split {split!r}: VOC has train, val, test",
+            )
             continue
-        (lists / f"{safe}.txt").write_text("".join(f"{s}\n" for s in stems), encoding="utf-8",
-                                           newline="\n")
-    source.report.add("info", "lost-class-order",
-                      "VOC lists no classes: their order and those without a box are lost")
+        (lists / f"{safe}.txt").write_text(
+            "".join(f"{s}\n" for s in stems), encoding="utf-8", newline="\n"
+        )
+    source.report.add(
+        "info",
+        "lost-class-order",
+        "VOC lists no classes: their order and those without a box are lost",
+    )
 
 
 def _xml(sample: Sample, name: str, names: tuple[str, ...]) -> str:
@@ -212,8 +243,9 @@ def _xml(sample: Sample, name: str, names: tuple[str, ...]) -> str:
             if share == share:
                 attributes[key] = str(int(share > 0))
         lines += ["  <object>", f"    <name>{escape(names[int(sample.truth.labels[i])])}</name>"]
-        lines += [f"    <{key}>{escape(attributes[key])}</{key}>" for key in _FLAGS
-                  if key in attributes]
+        lines += [
+            f"    <{key}>{escape(attributes[key])}</{key}>" for key in _FLAGS if key in attributes
+        ]
         lines.append("    <bndbox>")
         corners = zip(("xmin", "ymin", "xmax", "ymax"), sample.truth.boxes[i], strict=True)
         lines += [f"      <{key}>{short(value)}</{key}>" for key, value in corners]

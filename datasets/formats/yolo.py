@@ -1,8 +1,8 @@
 """YOLO text labels: one .txt a picture, a row an object, in shares of the picture's size.
 
-Rows of 5 columns are class, centre x, centre y, width, height; 6 add a score; an odd count from 7 on
-is a class and the corners of a polygon, whose enclosing box is taken (yolov5#5210). Anything else is
-itemised and not guessed at.
+Rows of 5 columns are class, centre x, centre y, width, height; 6 add a score; an odd count from 7
+on is a class and the corners of a polygon, whose enclosing box is taken (yolov5#5210). Anything
+else is itemised and not guessed at.
 """
 
 from __future__ import annotations
@@ -30,11 +30,29 @@ from perception.files import read_yaml
 HOLDS = frozenset({"unlabelled", "split", "score"})
 _TEXT = frozenset({".txt"})
 _SPLITS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
-_CLASS_FILES = ("classes.txt", "obj.names", "classes.names", "labels.txt", "names.txt",
-                "_darknet.labels")
-_NOT_LABELS = frozenset({*_CLASS_FILES, "train.txt", "val.txt", "valid.txt", "test.txt",
-                         "README.txt", "readme.txt", "README.dataset.txt", "README.roboflow.txt",
-                         "requirements.txt", "notes.txt"})
+_CLASS_FILES = (
+    "classes.txt",
+    "obj.names",
+    "classes.names",
+    "labels.txt",
+    "names.txt",
+    "_darknet.labels",
+)
+_NOT_LABELS = frozenset(
+    {
+        *_CLASS_FILES,
+        "train.txt",
+        "val.txt",
+        "valid.txt",
+        "test.txt",
+        "README.txt",
+        "readme.txt",
+        "README.dataset.txt",
+        "README.roboflow.txt",
+        "requirements.txt",
+        "notes.txt",
+    }
+)
 
 
 def claims(path: Path) -> str:
@@ -104,9 +122,15 @@ def _label_paths(picture: str) -> Iterator[str]:
 
 def _names(path: Path, root: Path, report: Report) -> tuple[list[str] | None, bool]:
     """Class names in order, None when the set does not say; and whether rows hold key points."""
-    candidates = [path] if path.is_file() else [
-        root / name for name in ("data.yaml", "dataset.yaml", "data.yml") if (root / name).is_file()
-    ]
+    candidates = (
+        [path]
+        if path.is_file()
+        else [
+            root / name
+            for name in ("data.yaml", "dataset.yaml", "data.yml")
+            if (root / name).is_file()
+        ]
+    )
     for file in candidates:
         try:
             data = read_yaml(file)
@@ -142,8 +166,12 @@ def _unique(names: Sequence[str], file: str, report: Report) -> list[str]:
     result: list[str] = []
     for i, name in enumerate(names):
         if not name or name in result:
-            report.add("warning", "bad-class-name",
-                       f"class {i} is called {name!r}; it is read as 'class_{i}'", file=file)
+            report.add(
+                "warning",
+                "bad-class-name",
+                f"class {i} is called {name!r}; it is read as 'class_{i}'",
+                file=file,
+            )
             name = f"class_{i}"
         result.append(name)
     return result
@@ -160,8 +188,13 @@ def _read_unit(root: Path, header: Mapping[str, Any], rows: Rows, unit: str) -> 
     lines = read_lines(root / label, label, report) if label else []
     if not picture:
         count = sum(bool(line.strip()) for line in lines)
-        report.add("error", "no-picture", f"no picture for this label file: its {count} rows are "
-                   "shares of an unknown size and cannot be used", file=label)
+        report.add(
+            "error",
+            "no-picture",
+            f"no picture for this label file: its {count} rows are "
+            "shares of an unknown size and cannot be used",
+            file=label,
+        )
         rows.picture("", None)
         rows.findings(report.findings)
         return
@@ -170,26 +203,55 @@ def _read_unit(root: Path, header: Mapping[str, Any], rows: Rows, unit: str) -> 
         size = read_header(root / picture)
         width, height = size.width, size.height
     except InputError as error:
-        report.add("error", "bad-picture", f"{error}; its {len(lines)} label lines cannot be used",
-                   file=picture, picture=picture)
+        report.add(
+            "error",
+            "bad-picture",
+            f"{error}; its {len(lines)} label lines cannot be used",
+            file=picture,
+            picture=picture,
+        )
         lines = []
     if not label:
-        report.add("info", "no-label-file", "there is no label file: read as nothing to see",
-                   file=picture, picture=picture)
+        report.add(
+            "info",
+            "no-label-file",
+            "there is no label file: read as nothing to see",
+            file=picture,
+            picture=picture,
+        )
     split = next((_SPLITS[part] for part in picture.split("/")[:-1] if part in _SPLITS), "")
-    rows.picture(picture.rpartition("/")[2], picture, width=width, height=height, split=split,
-                 source=label, line=1 if label else 0)
+    rows.picture(
+        picture.rpartition("/")[2],
+        picture,
+        width=width,
+        height=height,
+        split=split,
+        source=label,
+        line=1 if label else 0,
+    )
     seen: dict[tuple[float, ...], int] = {}
     for i, line in enumerate(lines, 1):
         if fields := line.split():
-            _row(rows, fields, (width, height), header, seen, Finding("error", "", "", label, i,
-                                                                      picture), report)
+            _row(
+                rows,
+                fields,
+                (width, height),
+                header,
+                seen,
+                Finding("error", "", "", label, i, picture),
+                report,
+            )
     rows.findings(report.findings)
 
 
 def _row(
-    rows: Rows, fields: list[str], size: tuple[int, int], header: Mapping[str, Any],
-    seen: dict[tuple[float, ...], int], place: Finding, report: Report,
+    rows: Rows,
+    fields: list[str],
+    size: tuple[int, int],
+    header: Mapping[str, Any],
+    seen: dict[tuple[float, ...], int],
+    place: Finding,
+    report: Report,
 ) -> None:
     def fault(code: str, message: str, severity: Any = "error") -> None:
         report.add(severity, code, message, file=place.file, line=place.line, picture=place.picture)
@@ -222,8 +284,15 @@ def _row(
         fault("bad-row", f"found {count} columns, expected 5, 6 or a class and pairs of x y")
         return
     width, height = size
-    rows.box(box[0] * width, box[1] * height, box[2] * width, box[3] * height, name,
-             lines=place.line, **extra)
+    rows.box(
+        box[0] * width,
+        box[1] * height,
+        box[2] * width,
+        box[3] * height,
+        name,
+        lines=place.line,
+        **extra,
+    )
 
 
 def _class_name(value: float, text: str, names: Sequence[str] | None) -> str | None:
@@ -255,8 +324,12 @@ def write(source: Source, out: Path) -> None:
             text = "".join(_line(sample, i) for i in range(len(sample.truth)))
         (folder / f"{stem}.txt").write_text(text, encoding="utf-8", newline="\n")
     if outside:
-        source.report.add("error", "lost-box", f"{outside} boxes of pictures of unknown size are "
-                          "lost: YOLO writes shares of the picture's size")
+        source.report.add(
+            "error",
+            "lost-box",
+            f"{outside} boxes of pictures of unknown size are "
+            "lost: YOLO writes shares of the picture's size",
+        )
     data: dict[str, Any] = {f"{split}": f"images/{split}" for split in sorted(splits)}
     data["names"] = dict(enumerate(source.names))
     (out / "data.yaml").write_text(
@@ -266,8 +339,12 @@ def write(source: Source, out: Path) -> None:
 
 def _line(sample: Sample, i: int) -> str:
     x1, y1, x2, y2 = (float(v) for v in sample.truth.boxes[i])
-    shares = ((x1 + x2) / 2 / sample.width, (y1 + y2) / 2 / sample.height,
-              (x2 - x1) / sample.width, (y2 - y1) / sample.height)
+    shares = (
+        (x1 + x2) / 2 / sample.width,
+        (y1 + y2) / 2 / sample.height,
+        (x2 - x1) / sample.width,
+        (y2 - y1) / sample.height,
+    )
     fields = [str(int(sample.truth.labels[i])), *(f"{share:.9f}" for share in shares)]
     if sample.scored[i]:
         fields.append(short(float(sample.truth.scores[i])))

@@ -31,8 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """See perception.cli."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     _lint_arguments(_action(actions, "lint", "list every fault with file and line", _lint))
-    _convert_arguments(_action(actions, "convert", "write another format, list what is lost",
-                               _convert))
+    _convert_arguments(
+        _action(actions, "convert", "write another format, list what is lost", _convert)
+    )
     _stats_arguments(_action(actions, "stats", "count pictures, boxes and classes", _stats))
     _show_arguments(_action(actions, "show", "draw pictures with their boxes", _show))
     _split_arguments(_action(actions, "split", "divide into train, val and test", _split))
@@ -55,15 +56,32 @@ def _action(
     parser.add_argument("spec", metavar="BAG" if name == "extract" else "SPEC", help=what)
     parser.set_defaults(run_action=function)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result as JSON")
-    parser.add_argument("--classes", type=Path, metavar="YAML", help="map class names: "
-                        "'names: [...]', 'map: {source: target or ignore}', 'groups: {...}'")
-    parser.add_argument("--engine", choices=("local", "spark"), default="local",
-                        help="where large sets are worked on (default: local, all cores)")
+    parser.add_argument(
+        "--classes",
+        type=Path,
+        metavar="YAML",
+        help="map class names: 'names: [...]', 'map: {source: target or ignore}', 'groups: {...}'",
+    )
+    parser.add_argument(
+        "--engine",
+        choices=("local", "spark"),
+        default="local",
+        help="where large sets are worked on (default: local, all cores)",
+    )
     parser.add_argument("--master", default="", help="Spark master URL, with --engine spark")
-    parser.add_argument("--spark-conf", action="append", default=[], metavar="KEY=VALUE",
-                        help="further Spark settings")
-    parser.add_argument("--work", type=Path, metavar="DIR",
-                        help="folder that all Spark workers see (default: the temporary folder)")
+    parser.add_argument(
+        "--spark-conf",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="further Spark settings",
+    )
+    parser.add_argument(
+        "--work",
+        type=Path,
+        metavar="DIR",
+        help="folder that all Spark workers see (default: the temporary folder)",
+    )
     parser.add_argument("--workers", type=int, default=0, help="processes (default: one a core)")
     return parser
 
@@ -128,16 +146,21 @@ def _print_report(report: Report, *, infos: bool = True) -> None:
 
 
 def _summary(report: Report) -> str:
-    return (f"{report.count('error')} errors, {report.count('warning')} warnings, "
-            f"{report.count('info')} remarks")
+    return (
+        f"{report.count('error')} errors, {report.count('warning')} warnings, "
+        f"{report.count('info')} remarks"
+    )
 
 
 # lint
 
 
 def _lint_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--no-decode", action="store_true", help="do not decode pictures: ten "
-                        "times as fast, finds no damaged and no similar pictures")
+    parser.add_argument(
+        "--no-decode",
+        action="store_true",
+        help="do not decode pictures: ten times as fast, finds no damaged and no similar pictures",
+    )
     parser.add_argument("--fix", metavar="OUT", help="write a repaired copy to OUT (or FORMAT:OUT)")
     parser.add_argument("--strict", action="store_true", help="warnings fail too")
 
@@ -159,8 +182,10 @@ def _lint(args: argparse.Namespace) -> int:
     if args.fix:
         target = args.fix if _has_format(args.fix) else f"{dataset.format}:{args.fix}"
         fixed = repair(dataset, linted.report, target)
-        print(f"repaired copy in {fixed.out}: {fixed.pictures} pictures, {fixed.boxes} boxes, "
-              f"{len(fixed.report)} changes in {fixed.out / 'repairs.json'}")
+        print(
+            f"repaired copy in {fixed.out}: {fixed.pictures} pictures, {fixed.boxes} boxes, "
+            f"{len(fixed.report)} changes in {fixed.out / 'repairs.json'}"
+        )
     if args.json:
         data = {"spec": args.spec, "format": dataset.format, **linted.to_json()}
         if fixed is not None:
@@ -188,28 +213,42 @@ def _has_format(text: str) -> bool:
 def _convert_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", metavar="FORMAT:OUT", help="format and folder to write")
     parser.add_argument("--no-pictures", action="store_true", help="write labels only")
-    parser.add_argument("--partial", action="store_true", help="convert what is whole of a data "
-                        "set that is cut off")
+    parser.add_argument(
+        "--partial", action="store_true", help="convert what is whole of a data set that is cut off"
+    )
 
 
 def _convert(args: argparse.Namespace) -> int:
     from perception.datasets.convert import convert
 
     dataset = _open(args)
-    done = convert(dataset, args.target, pictures=not args.no_pictures, partial=args.partial)
+    done = convert(
+        dataset,
+        args.target,
+        pictures=not args.no_pictures,
+        partial=args.partial,
+        engine=_engine(args),
+    )
     done.report.findings[:0] = dataset.report.findings
     return _report_converted(args, done)
 
 
 def _converted_json(done: Converted) -> dict[str, object]:
-    return {"format": done.format, "out": str(done.out), "pictures": done.pictures,
-            "boxes": done.boxes, **done.report.to_json()}
+    return {
+        "format": done.format,
+        "out": str(done.out),
+        "pictures": done.pictures,
+        "boxes": done.boxes,
+        **done.report.to_json(),
+    }
 
 
 def _report_converted(args: argparse.Namespace, done: Converted) -> int:
     _print_report(done.report)
-    print(f"{done.out}: {done.pictures} pictures, {done.boxes} boxes as {done.format}; "
-          f"{_summary(done.report)}")
+    print(
+        f"{done.out}: {done.pictures} pictures, {done.boxes} boxes as {done.format}; "
+        f"{_summary(done.report)}"
+    )
     if args.json:
         write_json(args.json, _converted_json(done))
     return 1 if done.report.count("error") else 0
@@ -239,8 +278,11 @@ def _stats(args: argparse.Namespace) -> int:
         f"{result.pictures} pictures ({result.unlabelled} without a box), {result.boxes} boxes, "
         f"{result.ignore_regions} ignore regions, {result.sequences} sequences"
     )
-    for title, counts in (("splits", result.splits), ("cameras", result.cameras),
-                          ("box areas", result.areas)):
+    for title, counts in (
+        ("splits", result.splits),
+        ("cameras", result.cameras),
+        ("box areas", result.areas),
+    ):
         if counts:
             parts = ", ".join(f"{key or '(none)'} {value}" for key, value in sorted(counts.items()))
             console.print(f"{title}: {parts}")
@@ -256,10 +298,20 @@ def _stats(args: argparse.Namespace) -> int:
 
 
 def _show_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--out", type=Path, default=Path("show.png"), metavar="FILE",
-                        help=".png, .jpg or .html (default: show.png)")
-    parser.add_argument("--picture", action="append", default=[], metavar="NAME",
-                        help="show this picture (may be given again)")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("show.png"),
+        metavar="FILE",
+        help=".png, .jpg or .html (default: show.png)",
+    )
+    parser.add_argument(
+        "--picture",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="show this picture (may be given again)",
+    )
     parser.add_argument("--count", type=int, default=16, help="pictures of a sheet (default: 16)")
     parser.add_argument("--columns", type=int, default=4, help="columns of a sheet (default: 4)")
     parser.add_argument("--width", type=int, default=480, help="width of a picture (default: 480)")
@@ -287,14 +339,24 @@ def _show(args: argparse.Namespace) -> int:
 
 
 def _split_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--shares", default="train=0.8,val=0.1,test=0.1",
-                        help="default: train=0.8,val=0.1,test=0.1")
-    parser.add_argument("--by", choices=("sequence", "hash"), default="",
-                        help="keep sequences together (default where there are any), or divide "
-                        "pictures by the hash of their name")
+    parser.add_argument(
+        "--shares", default="train=0.8,val=0.1,test=0.1", help="default: train=0.8,val=0.1,test=0.1"
+    )
+    parser.add_argument(
+        "--by",
+        choices=("sequence", "hash"),
+        default="",
+        help="keep sequences together (default where there are any), or divide "
+        "pictures by the hash of their name",
+    )
     parser.add_argument("--seed", type=int, default=0, help="another division (default: 0)")
-    parser.add_argument("--similar", type=int, metavar="BITS", help="keep pictures together whose "
-                        "perceptual hashes differ in at most BITS of 64 bits (decodes them)")
+    parser.add_argument(
+        "--similar",
+        type=int,
+        metavar="BITS",
+        help="keep pictures together whose "
+        "perceptual hashes differ in at most BITS of 64 bits (decodes them)",
+    )
     parser.add_argument("--out", metavar="FORMAT:OUT", help="write the divided data set")
 
 
@@ -309,8 +371,12 @@ def _split(args: argparse.Namespace) -> int:
     by = args.by or ("sequence" if any(s.sequence for s in dataset) else "hash")
     assigned = split(dataset, shares, by=by, seed=args.seed, similar=args.similar)
     counts = Counter(assigned)
-    print(f"divided by {by}: " + ", ".join(
-        f"{name} {counts[name]} ({counts[name] / max(1, len(assigned)):.1%})" for name in shares))
+    print(
+        f"divided by {by}: "
+        + ", ".join(
+            f"{name} {counts[name]} ({counts[name] / max(1, len(assigned)):.1%})" for name in shares
+        )
+    )
     if args.out:
         places = iter(assigned)
 
@@ -321,11 +387,21 @@ def _split(args: argparse.Namespace) -> int:
         _print_report(done.report)
         print(f"{done.out}: {done.pictures} pictures as {done.format}")
     if args.json:
-        rows = [{"name": s.name, "id": s.id, "split": name}
-                for s, name in zip(dataset, assigned, strict=True)]
-        write_json(args.json, {"spec": args.spec, "by": by, "seed": args.seed, "shares": shares,
-                               "counts": {name: counts[name] for name in shares},
-                               "pictures": rows})
+        rows = [
+            {"name": s.name, "id": s.id, "split": name}
+            for s, name in zip(dataset, assigned, strict=True)
+        ]
+        write_json(
+            args.json,
+            {
+                "spec": args.spec,
+                "by": by,
+                "seed": args.seed,
+                "shares": shares,
+                "counts": {name: counts[name] for name in shares},
+                "pictures": rows,
+            },
+        )
     return 0
 
 
@@ -338,12 +414,26 @@ def _extract_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--start", type=float, metavar="S", help="seconds from the first picture")
     parser.add_argument("--end", type=float, metavar="S", help="seconds from the first picture")
     parser.add_argument("--every", type=float, metavar="S", help="at most one picture in S seconds")
-    parser.add_argument("--motion", type=float, metavar="LEVELS", help="leave out pictures that "
-                        "differ by less (mean grey levels at 64x36) from the last one taken")
-    parser.add_argument("--disagreement", type=float, metavar="SHARE", help="only pictures with at "
-                        "least this share of boxes that the other detector does not have")
-    parser.add_argument("--model", action="append", default=[], help="detector for --disagreement: "
-                        "one (against the recorded boxes) or two")
+    parser.add_argument(
+        "--motion",
+        type=float,
+        metavar="LEVELS",
+        help="leave out pictures that "
+        "differ by less (mean grey levels at 64x36) from the last one taken",
+    )
+    parser.add_argument(
+        "--disagreement",
+        type=float,
+        metavar="SHARE",
+        help="only pictures with at "
+        "least this share of boxes that the other detector does not have",
+    )
+    parser.add_argument(
+        "--model",
+        action="append",
+        default=[],
+        help="detector for --disagreement: one (against the recorded boxes) or two",
+    )
 
 
 def _extract(args: argparse.Namespace) -> int:
@@ -364,8 +454,9 @@ def _extract(args: argparse.Namespace) -> int:
         detectors = [Detector(model) for model in args.model]
     spec = args.spec if _has_format(args.spec) else f"rosbag2:{args.spec}"
     dataset = _open(args, spec)
-    selection = Selection(args.start, args.end, tuple(args.topic), args.every, args.motion,
-                          args.disagreement)
+    selection = Selection(
+        args.start, args.end, tuple(args.topic), args.every, args.motion, args.disagreement
+    )
     target = args.target if _has_format(args.target) else f"coco:{args.target}"
     first, second = (*detectors, None, None)[:2]
     done = extract(dataset, target, selection, first=first, second=second)

@@ -39,8 +39,16 @@ def coco(
         picture(folder / "images" / name, seed=hash_seed(prefix, i))
         images.append({"id": i + 1, "file_name": name, "width": 64, "height": 48, **image})
         for category, *box in rows:
-            annotations.append({"id": len(annotations) + 1, "image_id": i + 1, "bbox": box,
-                                "category_id": category, "area": box[2] * box[3], "iscrowd": 0})
+            annotations.append(
+                {
+                    "id": len(annotations) + 1,
+                    "image_id": i + 1,
+                    "bbox": box,
+                    "category_id": category,
+                    "area": box[2] * box[3],
+                    "iscrowd": 0,
+                }
+            )
     categories = [{"id": i + 1, "name": name} for i, name in enumerate(names)]
     path = folder / file
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -31,8 +31,7 @@ def write_mcap(
 ) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
-        writer = Writer(file, chunk_size=chunk_size, compression=compression,
-                        use_chunking=chunked)
+        writer = Writer(file, chunk_size=chunk_size, compression=compression, use_chunking=chunked)
         writer.start()
         schema = writer.register_schema("test_msgs/msg/Bytes", "ros2msg", b"uint8[] data")
         channel = writer.register_channel("/image", "cdr", schema)
@@ -45,14 +44,21 @@ def write_mcap(
 def write_db3(path: Path, messages: Sequence[tuple[int, bytes]]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     with sqlite3.connect(path) as database:
-        database.execute("CREATE TABLE topics(id INTEGER PRIMARY KEY, name TEXT NOT NULL, type TEXT "
-                         "NOT NULL, serialization_format TEXT NOT NULL, offered_qos_profiles TEXT)")
-        database.execute("CREATE TABLE messages(id INTEGER PRIMARY KEY, topic_id INTEGER NOT NULL, "
-                         "timestamp INTEGER NOT NULL, data BLOB NOT NULL)")
+        database.execute(
+            "CREATE TABLE topics(id INTEGER PRIMARY KEY, name TEXT NOT NULL, type TEXT "
+            "NOT NULL, serialization_format TEXT NOT NULL, offered_qos_profiles TEXT)"
+        )
+        database.execute(
+            "CREATE TABLE messages(id INTEGER PRIMARY KEY, topic_id INTEGER NOT NULL, "
+            "timestamp INTEGER NOT NULL, data BLOB NOT NULL)"
+        )
         database.execute("CREATE INDEX timestamp_idx ON messages (timestamp ASC)")
-        database.execute("INSERT INTO topics VALUES (1, '/image', 'test_msgs/msg/Bytes', 'cdr', '')")
-        database.executemany("INSERT INTO messages(topic_id, timestamp, data) VALUES (1, ?, ?)",
-                             messages)
+        database.execute(
+            "INSERT INTO topics VALUES (1, '/image', 'test_msgs/msg/Bytes', 'cdr', '')"
+        )
+        database.executemany(
+            "INSERT INTO messages(topic_id, timestamp, data) VALUES (1, ?, ?)", messages
+        )
     return path
 
 
@@ -111,8 +117,9 @@ def test_split_files_make_one_time_line_with_stable_ties(tmp_path: Path, kind: s
 
 def test_overlapping_chunks_of_one_file_come_in_time_order(tmp_path: Path) -> None:
     times = [5, 1, 9, 2, 8, 3, 7, 4, 6, 5]
-    path = write_mcap(tmp_path / "x.mcap", [(t, bytes([i])) for i, t in enumerate(times)],
-                      chunk_size=60)
+    path = write_mcap(
+        tmp_path / "x.mcap", [(t, bytes([i])) for i, t in enumerate(times)], chunk_size=60
+    )
     with Bag(path) as bag:
         found = [(m.log_time_ns, m.data[0]) for m in bag.messages()]
     assert found == sorted((t, i) for i, t in enumerate(times))
@@ -142,14 +149,17 @@ def test_metadata_cannot_point_out_of_the_bag(tmp_path: Path) -> None:
     write_mcap(tmp_path / "secret.mcap", FIFTY)
     write_mcap(tmp_path / "bag/a.mcap", FIFTY[:3])
     (tmp_path / "bag/metadata.yaml").write_text(
-        "rosbag2_bagfile_information:\n  relative_file_paths: [../secret.mcap, a.mcap, gone.mcap]\n")
+        "rosbag2_bagfile_information:\n  relative_file_paths: [../secret.mcap, a.mcap, gone.mcap]\n"
+    )
     with Bag(tmp_path / "bag") as bag:
         assert len(list(bag.messages())) == 3
         assert [f.code for f in bag.report.findings] == ["outside-root", "missing-file"]
 
 
 def test_pictures_and_boxes_survive_a_bag(tmp_path: Path) -> None:
-    dataset = open_dataset(f"coco:{coco(tmp_path / 'a', [[(1, 1, 2, 10.5, 10)], [], [(2, 0, 0, 5, 5)]])}")
+    dataset = open_dataset(
+        f"coco:{coco(tmp_path / 'a', [[(1, 1, 2, 10.5, 10)], [], [(2, 0, 0, 5, 5)]])}"
+    )
     convert(dataset, f"rosbag2:{tmp_path / 'b'}")
     bag = open_dataset(str(tmp_path / "b"))
     assert bag.format == "rosbag2"
@@ -164,8 +174,9 @@ def test_pictures_and_boxes_survive_a_bag(tmp_path: Path) -> None:
 def test_sixteen_bit_pictures_honour_their_byte_order(big: int, values: list[int]) -> None:
     types = default_types().types
     header = types["std_msgs/msg/Header"](types["builtin_interfaces/msg/Time"](0, 0), "")
-    image = types["sensor_msgs/msg/Image"](header, 1, 2, "mono16", big, 4,
-                                           np.asarray([1, 2, 0, 255], np.uint8))
+    image = types["sensor_msgs/msg/Image"](
+        header, 1, 2, "mono16", big, 4, np.asarray([1, 2, 0, 255], np.uint8)
+    )
     assert pixels_of(image, "x")[0, :, 0].tolist() == [value >> 8 for value in values]
 
 

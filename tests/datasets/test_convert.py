@@ -16,8 +16,14 @@ from perception.errors import InputError
 from tests.datasets.made import FIXTURES, coco
 
 SOURCES = {
-    "coco": "coco", "kitti": "kitti", "voc": "voc", "bdd100k": "bdd100k", "mot": "mot",
-    "ua_detrac": "mot/detrac.xml", "nuscenes": "nuscenes", "yolo": "yolo_polygons",
+    "coco": "coco",
+    "kitti": "kitti",
+    "voc": "voc",
+    "bdd100k": "bdd100k",
+    "mot": "mot",
+    "ua_detrac": "mot/detrac.xml",
+    "nuscenes": "nuscenes",
+    "yolo": "yolo_polygons",
 }
 needs_fixtures = pytest.mark.skipif(not FIXTURES.is_dir(), reason="../shared/fixtures is not there")
 
@@ -26,8 +32,10 @@ def rows(dataset: Dataset) -> list[list[tuple[str, list[float]]]]:
     """Class name and box of everything, picture by picture in an order that no format changes."""
     pictures = [
         sorted(
-            ((dataset.names[int(label)].replace(" ", "_"), [float(v) for v in box])
-             for label, box in zip(sample.truth.labels, sample.truth.boxes, strict=True)),
+            (
+                (dataset.names[int(label)].replace(" ", "_"), [float(v) for v in box])
+                for label, box in zip(sample.truth.labels, sample.truth.boxes, strict=True)
+            ),
             key=_coarse,
         )
         for sample in dataset
@@ -85,29 +93,68 @@ def test_two_conversions_write_the_same_bytes(tmp_path: Path) -> None:
         for run in ("one", "two"):
             out = tmp_path / run / target
             convert(dataset, f"{target}:{out}")
-            contents.append({p.relative_to(out).as_posix(): p.read_bytes()
-                             for p in out.rglob("*") if p.is_file()})
+            contents.append(
+                {
+                    p.relative_to(out).as_posix(): p.read_bytes()
+                    for p in out.rglob("*")
+                    if p.is_file()
+                }
+            )
         assert contents[0] == contents[1], target
 
 
 def test_coco_there_and_back_keeps_everything(tmp_path: Path) -> None:
-    folder = coco(tmp_path / "a", [[(2, 1.5, 2, 30.25, 10)], []], sequence="s", camera="front",
-                  stamp_ns=12, attributes={"weather": "rain"}, ignore_regions=[[1, 2, 3, 4]])
+    folder = coco(
+        tmp_path / "a",
+        [[(2, 1.5, 2, 30.25, 10)], []],
+        sequence="s",
+        camera="front",
+        stamp_ns=12,
+        attributes={"weather": "rain"},
+        ignore_regions=[[1, 2, 3, 4]],
+    )
     file = folder / "annotations/instances_train.json"
     data = json.loads(file.read_text())
     data["annotations"][0].update(
-        track_id=7, score=0.5, occlusion=0.25, truncation=0.5, distance=12.5, points=3,
-        velocity=[1, 2, 3], box_3d=[1, 2, 3, 4, 5, 6, 7], iscrowd=1, attributes={"colour": "red"})
+        track_id=7,
+        score=0.5,
+        occlusion=0.25,
+        truncation=0.5,
+        distance=12.5,
+        points=3,
+        velocity=[1, 2, 3],
+        box_3d=[1, 2, 3, 4, 5, 6, 7],
+        iscrowd=1,
+        attributes={"colour": "red"},
+    )
     file.write_text(json.dumps(data))
     dataset = open_dataset(f"coco:{folder}")
     done = convert(dataset, f"coco:{tmp_path / 'b'}")
     assert set(done.report.by_code()) == {"extension"}
     one, other = dataset[0], open_dataset(f"coco:{tmp_path / 'b'}")[0]
-    for name in ("width", "height", "id", "sequence", "camera", "stamp_ns", "attributes", "box_ids",
-                 "box_attributes"):
+    for name in (
+        "width",
+        "height",
+        "id",
+        "sequence",
+        "camera",
+        "stamp_ns",
+        "attributes",
+        "box_ids",
+        "box_attributes",
+    ):
         assert getattr(one, name) == getattr(other, name), name
-    for name in ("ignore", "scored", "crowd", "occlusion", "truncation", "distance", "points",
-                 "velocity", "boxes_3d"):
+    for name in (
+        "ignore",
+        "scored",
+        "crowd",
+        "occlusion",
+        "truncation",
+        "distance",
+        "points",
+        "velocity",
+        "boxes_3d",
+    ):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
     for name in ("boxes", "scores", "labels", "track_ids"):
         np.testing.assert_array_equal(getattr(one.truth, name), getattr(other.truth, name))

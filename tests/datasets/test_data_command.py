@@ -36,15 +36,27 @@ def test_lint_passes_a_sound_set_and_fails_a_faulty_one(
     assert len(open_dataset(str(tmp_path / "ok"))[0].truth) == 0
 
 
-@pytest.mark.parametrize("arguments", [
-    ["lint", "nowhere"], ["convert", "SET", "coco"], ["convert", "SET", "cocoo:x"],
-    ["convert", "SET", "coco:SET"], ["show", "SET", "--out", "x.gif"], ["show", "SET", "--only", "z"],
-    ["show", "SET", "--picture", "z"], ["split", "SET", "--shares", "a=2"], ["extract", "SET", "x"],
-    ["stats", "SET", "--engine", "spark"], ["stats", "SET", "--master", "local[2]"],
-    ["stats", "SET", "--plot", "x.txt"],
-])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["lint", "nowhere"],
+        ["convert", "SET", "coco"],
+        ["convert", "SET", "cocoo:x"],
+        ["convert", "SET", "coco:SET"],
+        ["show", "SET", "--out", "x.gif"],
+        ["show", "SET", "--only", "z"],
+        ["show", "SET", "--picture", "z"],
+        ["split", "SET", "--shares", "a=2"],
+        ["extract", "SET", "x"],
+        ["stats", "SET", "--engine", "spark"],
+        ["stats", "SET", "--master", "local[2]"],
+        ["stats", "SET", "--plot", "x.txt"],
+    ],
+)
 def test_bad_input_is_one_sentence_and_exit_code_2(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
     arguments: list[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -90,8 +102,13 @@ def test_show_writes_a_sheet_one_picture_and_a_page(tmp_path: Path) -> None:
 
 def test_split_keeps_sequences_together_and_is_the_same_each_time(tmp_path: Path) -> None:
     for i in range(6):
-        coco(tmp_path, [[]] * (i + 1), prefix=f"s{i}-", sequence=f"drive-{i}",
-             file=f"annotations/instances_{i}.json")
+        coco(
+            tmp_path,
+            [[]] * (i + 1),
+            prefix=f"s{i}-",
+            sequence=f"drive-{i}",
+            file=f"annotations/instances_{i}.json",
+        )
     dataset = open_dataset(f"coco:{tmp_path}")
     shares = parse_shares("train=0.6,val=0.4")
     one = split(dataset, shares)
@@ -130,10 +147,24 @@ def test_shares_that_make_no_sense_are_refused(text: str) -> None:
 
 def test_split_writes_the_divided_set(tmp_path: Path) -> None:
     folder = coco(tmp_path / "a", [[(1, 5, 5, 20, 20)]] * 20)
-    assert main(["data", "split", str(folder), "--out", f"yolo:{tmp_path / 'b'}", "--json",
-                 str(tmp_path / "s.json")]) == 0
-    told = {row["name"]: row["split"] for row in
-            json.loads((tmp_path / "s.json").read_text())["pictures"]}
+    assert (
+        main(
+            [
+                "data",
+                "split",
+                str(folder),
+                "--out",
+                f"yolo:{tmp_path / 'b'}",
+                "--json",
+                str(tmp_path / "s.json"),
+            ]
+        )
+        == 0
+    )
+    told = {
+        row["name"]: row["split"]
+        for row in json.loads((tmp_path / "s.json").read_text())["pictures"]
+    }
     assert {s.name: s.split for s in open_dataset(str(tmp_path / "b"))} == told
 
 
@@ -152,7 +183,9 @@ def test_extract_by_time_rate_and_motion(tmp_path: Path) -> None:
     assert taken("--every", "0.3") == [0, 3, 6, 9]
     assert taken("--motion", "5") == [0, 1, 2, 6, 7, 8, 9]
     assert taken("--topic", "/camera/image_raw/compressed") == list(range(10))
-    assert main(["data", "extract", str(tmp_path / "bag"), str(tmp_path / "x"), "--topic", "/no"]) == 2
+    assert (
+        main(["data", "extract", str(tmp_path / "bag"), str(tmp_path / "x"), "--topic", "/no"]) == 2
+    )
 
 
 def test_disagreement_counts_boxes_without_a_partner() -> None:

@@ -29,8 +29,10 @@ def write(path: Path, text: str | bytes) -> Path:
 
 def test_yolo_mixed_rows_keep_the_picture_and_itemise_the_rest(tmp_path: Path) -> None:  # C02
     picture(tmp_path / "images/a.png", 100, 50)
-    write(tmp_path / "labels/a.txt", "0 0.5 0.5 0.2 0.4\n0 0.2 0.3 0.6 0.3 0.6 0.9 0.2 0.9\n"
-          "0 0.5 0.5 0.2 0.4\n1 0.5 0.5 0.2\n")
+    write(
+        tmp_path / "labels/a.txt",
+        "0 0.5 0.5 0.2 0.4\n0 0.2 0.3 0.6 0.3 0.6 0.9 0.2 0.9\n0 0.5 0.5 0.2 0.4\n1 0.5 0.5 0.2\n",
+    )
     write(tmp_path / "classes.txt", "car\nbus\n")
     dataset = open_dataset(f"yolo:{tmp_path}")
     sample = dataset[0]
@@ -42,8 +44,9 @@ def test_yolo_mixed_rows_keep_the_picture_and_itemise_the_rest(tmp_path: Path) -
 
 def test_windows_yolo_reads_the_same_in_the_c_locale(tmp_path: Path) -> None:  # C03
     picture(tmp_path / "工場_é 01.png", 64, 64)
-    write(tmp_path / "工場_é 01.txt",
-          b"\xef\xbb\xbf0 0.5 0.5 0.2 0.2\r\n\r\n1 0.25 0.25 0.1 0.1\r\n")
+    write(
+        tmp_path / "工場_é 01.txt", b"\xef\xbb\xbf0 0.5 0.5 0.2 0.2\r\n\r\n1 0.25 0.25 0.1 0.1\r\n"
+    )
     write(tmp_path / "classes.txt", "forklift\r\npersonne à pied\r\n")
     code = (
         "import sys, json; from perception.datasets import open_dataset\n"
@@ -53,8 +56,12 @@ def test_windows_yolo_reads_the_same_in_the_c_locale(tmp_path: Path) -> None:  #
     )
     for locale in ("C", "C.UTF-8"):
         env = {**os.environ, "LC_ALL": locale, "PYTHONPATH": str(Path(__file__).parents[2])}
-        done = subprocess.run([sys.executable, "-c", code, os.fsencode(tmp_path)], env=env,
-                              capture_output=True, check=True)
+        done = subprocess.run(
+            [sys.executable, "-c", code, os.fsencode(tmp_path)],
+            env=env,
+            capture_output=True,
+            check=True,
+        )
         names, labels, shape, count, remarks = json.loads(done.stdout)
         assert names == ["forklift", "personne à pied"]
         assert [len(name) for name in names] == [8, 15]
@@ -62,21 +69,40 @@ def test_windows_yolo_reads_the_same_in_the_c_locale(tmp_path: Path) -> None:  #
 
 
 def test_bdd_frames_without_labels_stay_as_negatives(tmp_path: Path) -> None:  # C05
-    write(tmp_path / "det.json", json.dumps([
-        {"name": "f1.jpg", "labels": None},
-        {"name": "f2.jpg"},
-        {"name": "f3.jpg", "labels": [
-            {"id": "1", "category": "car", "box2d": {"x1": 10, "y1": 20, "x2": 30, "y2": 50}},
-            {"id": "2", "category": "lane",
-             "poly2d": [{"vertices": [[0, 0], [5, 5]], "types": "LL", "closed": False}]}]},
-    ]))
+    write(
+        tmp_path / "det.json",
+        json.dumps(
+            [
+                {"name": "f1.jpg", "labels": None},
+                {"name": "f2.jpg"},
+                {
+                    "name": "f3.jpg",
+                    "labels": [
+                        {
+                            "id": "1",
+                            "category": "car",
+                            "box2d": {"x1": 10, "y1": 20, "x2": 30, "y2": 50},
+                        },
+                        {
+                            "id": "2",
+                            "category": "lane",
+                            "poly2d": [
+                                {"vertices": [[0, 0], [5, 5]], "types": "LL", "closed": False}
+                            ],
+                        },
+                    ],
+                },
+            ]
+        ),
+    )
     dataset = open_dataset(str(tmp_path))
     assert dataset.format == "bdd100k" and dataset.guessed
     assert [len(sample.truth) for sample in dataset] == [0, 0, 1]
     assert dataset[2].truth.boxes.tolist() == [[10, 20, 30, 50]]
     assert dataset.names.names == ("car",)
     assert [f.message for f in dataset.report.findings if f.code == "no-box2d"] == [
-        "1 labels of 'lane' have no box2d and are left out"]
+        "1 labels of 'lane' have no box2d and are left out"
+    ]
 
     from perception.datasets.convert import convert
 
@@ -86,12 +112,17 @@ def test_bdd_frames_without_labels_stay_as_negatives(tmp_path: Path) -> None:  #
 
 
 def test_kitti_scores_dontcare_and_3d_origin(tmp_path: Path) -> None:  # C07
-    write(tmp_path / "label_2/000000.txt", "\n".join([
-        "Car 0.00 0 -1.57 100.00 120.00 200.00 180.00 1.50 1.60 3.90 1.00 1.60 20.00 -1.52",
-        "Pedestrian 0.10 1 0.20 300.00 100.00 320.00 160.00 1.75 0.60 0.80 5.00 1.70 15.00 0.50 "
-        "0.87",
-        "DontCare -1 -1 -10 400.00 100.00 600.00 200.00 -1 -1 -1 -1000 -1000 -1000 -10",
-    ]))
+    write(
+        tmp_path / "label_2/000000.txt",
+        "\n".join(
+            [
+                "Car 0.00 0 -1.57 100.00 120.00 200.00 180.00 1.50 1.60 3.90 1.00 1.60 20.00 -1.52",
+                "Pedestrian 0.10 1 0.20 300.00 100.00 320.00 160.00 1.75 0.60 0.80 5.00 1.70 15.00 "
+                "0.50 0.87",
+                "DontCare -1 -1 -10 400.00 100.00 600.00 200.00 -1 -1 -1 -1000 -1000 -1000 -10",
+            ]
+        ),
+    )
     dataset = open_dataset(str(tmp_path))
     sample = dataset[0]
     assert dataset.names.names == ("Car", "Pedestrian")
@@ -99,8 +130,9 @@ def test_kitti_scores_dontcare_and_3d_origin(tmp_path: Path) -> None:  # C07
     assert sample.scored.tolist() == [False, True]
     assert sample.truth.scores[1] == pytest.approx(0.87)
     assert sample.ignore.tolist() == [[400, 100, 600, 200]]
-    np.testing.assert_allclose(sample.boxes_3d[0], [1.0, 0.85, 20.0, 3.9, 1.5, 1.6, -1.52],
-                               rtol=1e-6)
+    np.testing.assert_allclose(
+        sample.boxes_3d[0], [1.0, 0.85, 20.0, 3.9, 1.5, 1.6, -1.52], rtol=1e-6
+    )
 
 
 def nuscenes_tables(folder: Path) -> Path:
@@ -108,28 +140,55 @@ def nuscenes_tables(folder: Path) -> Path:
     times = {"s0": 0, "s1": 500_000, "s2": 1_000_000, "s3": 2_000_000}
     rows: dict[str, list[dict[str, Any]]] = {
         "sensor": [{"token": "cam", "channel": "CAM", "modality": "camera"}],
-        "calibrated_sensor": [{"token": "cal", "sensor_token": "cam", "translation": [0, 0, 0],
-                               "rotation": [1, 0, 0, 0],
-                               "camera_intrinsic": [[100, 0, 100], [0, 100, 100], [0, 0, 1]]}],
-        "ego_pose": [{"token": "pose", "timestamp": 0, "translation": [0, 0, -20],
-                      "rotation": [1, 0, 0, 0]}],
+        "calibrated_sensor": [
+            {
+                "token": "cal",
+                "sensor_token": "cam",
+                "translation": [0, 0, 0],
+                "rotation": [1, 0, 0, 0],
+                "camera_intrinsic": [[100, 0, 100], [0, 100, 100], [0, 0, 1]],
+            }
+        ],
+        "ego_pose": [
+            {"token": "pose", "timestamp": 0, "translation": [0, 0, -20], "rotation": [1, 0, 0, 0]}
+        ],
         "category": [{"token": "car", "name": "vehicle.car"}],
         "instance": [{"token": t, "category_token": "car"} for t in "ABC"],
-        "sample": [{"token": t, "timestamp": time, "scene_token": "scene"}
-                   for t, time in times.items()],
+        "sample": [
+            {"token": t, "timestamp": time, "scene_token": "scene"} for t, time in times.items()
+        ],
         "scene": [{"token": "scene", "name": "scene-1"}],
-        "sample_data": [{"token": f"d{t}", "sample_token": t, "ego_pose_token": "pose",
-                         "calibrated_sensor_token": "cal", "filename": f"samples/{t}.jpg",
-                         "width": 200, "height": 200, "timestamp": time, "is_key_frame": True}
-                        for t, time in times.items()],
+        "sample_data": [
+            {
+                "token": f"d{t}",
+                "sample_token": t,
+                "ego_pose_token": "pose",
+                "calibrated_sensor_token": "cal",
+                "filename": f"samples/{t}.jpg",
+                "width": 200,
+                "height": 200,
+                "timestamp": time,
+                "is_key_frame": True,
+            }
+            for t, time in times.items()
+        ],
     }
 
-    def annotation(token: str, sample: str, x: float, before: str, after: str,
-                   points: tuple[int, int] = (5, 0)) -> dict[str, Any]:
-        return {"token": token, "sample_token": sample, "instance_token": token[0],
-                "translation": [x, 0, 0], "size": [1, 1, 1], "rotation": [1, 0, 0, 0],
-                "prev": before, "next": after, "num_lidar_pts": points[0],
-                "num_radar_pts": points[1]}
+    def annotation(
+        token: str, sample: str, x: float, before: str, after: str, points: tuple[int, int] = (5, 0)
+    ) -> dict[str, Any]:
+        return {
+            "token": token,
+            "sample_token": sample,
+            "instance_token": token[0],
+            "translation": [x, 0, 0],
+            "size": [1, 1, 1],
+            "rotation": [1, 0, 0, 0],
+            "prev": before,
+            "next": after,
+            "num_lidar_pts": points[0],
+            "num_radar_pts": points[1],
+        }
 
     rows["sample_annotation"] = [
         annotation("A0", "s0", 0, "", "A1", (0, 1)),
@@ -146,13 +205,19 @@ def nuscenes_tables(folder: Path) -> Path:
 
 def test_nuscenes_velocity_and_points(tmp_path: Path) -> None:  # C09
     dataset = open_dataset(f"nuscenes:{nuscenes_tables(tmp_path)}")
-    speed = {box_id: float(sample.velocity[i, 0])
-             for sample in dataset for i, box_id in enumerate(sample.box_ids)}
+    speed = {
+        box_id: float(sample.velocity[i, 0])
+        for sample in dataset
+        for i, box_id in enumerate(sample.box_ids)
+    }
     assert set(speed) == {"A0", "A1", "A2", "B0", "C0", "C1"}
     assert [speed[t] for t in ("A0", "A1", "A2")] == [2.0, 3.0, 4.0]
     assert all(np.isnan(speed[t]) for t in ("B0", "C0", "C1"))
-    seen = {box_id: bool(sample.visible()[i])
-            for sample in dataset for i, box_id in enumerate(sample.box_ids)}
+    seen = {
+        box_id: bool(sample.visible()[i])
+        for sample in dataset
+        for i, box_id in enumerate(sample.box_ids)
+    }
     assert seen == {"A0": True, "A1": False, "A2": True, "B0": True, "C0": True, "C1": True}
 
 
@@ -161,14 +226,19 @@ def test_projection_covers_the_solid_and_stays_in_the_picture(tmp_path: Path) ->
     a0 = dataset[0].box_ids.index("A0")
     # A unit cube 20 m ahead: its near face, at 19.5 m, spans +-0.5 m.
     reach = 100 * 0.5 / 19.5
-    np.testing.assert_allclose(dataset[0].truth.boxes[a0],
-                               [100 - reach, 100 - reach, 100 + reach, 100 + reach], rtol=1e-5)
+    np.testing.assert_allclose(
+        dataset[0].truth.boxes[a0], [100 - reach, 100 - reach, 100 + reach, 100 + reach], rtol=1e-5
+    )
     assert dataset[0].distance[a0] == pytest.approx(20.0)
 
 
 def test_class_id_outside_the_list_names_line_and_range(tmp_path: Path) -> None:
-    for name, text in {"a": "2 .5 .5 .2 .2", "b": "0 .5 .5 .1 .1\n3 .5 .5 .2 .2",
-                       "c": "-1 .5 .5 .2 .2", "d": "1.5 .5 .5 .2 .2"}.items():
+    for name, text in {
+        "a": "2 .5 .5 .2 .2",
+        "b": "0 .5 .5 .1 .1\n3 .5 .5 .2 .2",
+        "c": "-1 .5 .5 .2 .2",
+        "d": "1.5 .5 .5 .2 .2",
+    }.items():
         picture(tmp_path / f"{name}.png")
         write(tmp_path / f"{name}.txt", text)
     write(tmp_path / "data.yaml", "names: [x, y, z]")
@@ -196,8 +266,13 @@ def test_coco_absurd_numbers_and_strangers_are_itemised(tmp_path: Path) -> None:
     dataset = open_dataset(f"coco:{tmp_path}")
     assert [len(sample.truth) for sample in dataset] == [1, 0]
     codes = dataset.report.by_code()
-    assert codes == {"bad-box": 2, "bad-json": 1, "not-finite": 2, "unknown-class": 1,
-                     "unknown-image": 1}
+    assert codes == {
+        "bad-box": 2,
+        "bad-json": 1,
+        "not-finite": 2,
+        "unknown-class": 1,
+        "unknown-image": 1,
+    }
     text = file.read_text().splitlines()
     for finding in dataset.report.findings:
         assert finding.file == "annotations/instances_train.json"
@@ -250,8 +325,10 @@ def test_a_link_out_of_the_root_is_refused(tmp_path: Path) -> None:
 
 def test_kitti_bad_rows_are_itemised(tmp_path: Path) -> None:
     good = "Car 0 0 0 1 2 3 4 1 1 1 1 1 9 0"
-    write(tmp_path / "label_2/7.txt", f"{good}\nCar 1 2\n{good.replace('9 0', '1e400 0')}\n"
-          f"{good.replace('9 0', 'nan 0')}\n")
+    write(
+        tmp_path / "label_2/7.txt",
+        f"{good}\nCar 1 2\n{good.replace('9 0', '1e400 0')}\n{good.replace('9 0', 'nan 0')}\n",
+    )
     write(tmp_path / "label_2/8.txt", b"Car \xff\xfe\n")
     dataset = open_dataset(f"kitti:{tmp_path}")
     assert [len(sample.truth) for sample in dataset] == [1, 0]
@@ -263,20 +340,27 @@ def test_kitti_bad_rows_are_itemised(tmp_path: Path) -> None:
 
 def test_kitti_tracking_has_tracks_and_empty_frames(tmp_path: Path) -> None:
     row = "Car 0 0 0 1 2 30 40 1 1 1 1 1 9 0"
-    write(tmp_path / "training/label_02/0003.txt", f"0 5 {row}\n2 5 {row}\n2 -1 DontCare -1 -1 -10 "
-          "0 0 9 9 -1 -1 -1 -1000 -1000 -1000 -10\n")
+    write(
+        tmp_path / "training/label_02/0003.txt",
+        f"0 5 {row}\n2 5 {row}\n2 -1 DontCare -1 -1 -10 0 0 9 9 -1 -1 -1 -1000 -1000 -1000 -10\n",
+    )
     for i in range(3):
         picture(tmp_path / f"training/image_02/0003/{i:06d}.png")
     dataset = open_dataset(f"kitti:{tmp_path}")
     assert [sample.truth.track_ids.tolist() for sample in dataset] == [[5], [], [5]]
-    assert [(sample.sequence, sample.frame) for sample in dataset] == [("0003", i) for i in range(3)]
+    assert [(sample.sequence, sample.frame) for sample in dataset] == [
+        ("0003", i) for i in range(3)
+    ]
     assert len(dataset[2].ignore) == 1 and dataset[2].split == "train"
 
 
 def test_voc_xml_faults_have_lines(tmp_path: Path) -> None:
-    write(tmp_path / "a.xml", "<annotation>\n<filename>a.png</filename>\n<object>\n<name>x</name>\n"
-          "<bndbox><xmin>1</xmin><ymin>2</ymin><xmax>nan</xmax><ymax>9</ymax></bndbox>\n</object>\n"
-          "<object><name>y</name></object></annotation>")
+    write(
+        tmp_path / "a.xml",
+        "<annotation>\n<filename>a.png</filename>\n<object>\n<name>x</name>\n"
+        "<bndbox><xmin>1</xmin><ymin>2</ymin><xmax>nan</xmax><ymax>9</ymax></bndbox>\n</object>\n"
+        "<object><name>y</name></object></annotation>",
+    )
     write(tmp_path / "b.xml", "<annotation>\n<object>")
     write(tmp_path / "c.xml", '<!DOCTYPE a [<!ENTITY x "y">]>\n<annotation>&x;</annotation>')
     dataset = open_dataset(f"voc:{tmp_path}")
@@ -287,10 +371,16 @@ def test_voc_xml_faults_have_lines(tmp_path: Path) -> None:
 
 
 def test_mot_seventeen_classes_visibility_and_missing_frames(tmp_path: Path) -> None:
-    write(tmp_path / "seq/gt/gt.txt", "1,2001,10,10,20,40,1,1,0.75\n1,4,150,10,20,40,0,3,1\n"
-          "4,2001,12,10,20,40,1,1,1\n4,x,1,1,1,1,1,1,1\n")
-    write(tmp_path / "seq/seqinfo.ini", "[Sequence]\nname=seq\nimDir=img1\nframeRate=10\n"
-          "seqLength=5\nimWidth=640\nimHeight=480\nimExt=.jpg\n")
+    write(
+        tmp_path / "seq/gt/gt.txt",
+        "1,2001,10,10,20,40,1,1,0.75\n1,4,150,10,20,40,0,3,1\n"
+        "4,2001,12,10,20,40,1,1,1\n4,x,1,1,1,1,1,1,1\n",
+    )
+    write(
+        tmp_path / "seq/seqinfo.ini",
+        "[Sequence]\nname=seq\nimDir=img1\nframeRate=10\n"
+        "seqLength=5\nimWidth=640\nimHeight=480\nimExt=.jpg\n",
+    )
     dataset = open_dataset(str(tmp_path))
     assert dataset.names.names == ("car", "pedestrian")
     assert [len(sample.truth) for sample in dataset] == [2, 0, 0, 1, 0]
@@ -301,12 +391,15 @@ def test_mot_seventeen_classes_visibility_and_missing_frames(tmp_path: Path) -> 
 
 
 def test_detrac_tracks_weather_and_ignored_regions(tmp_path: Path) -> None:
-    write(tmp_path / "MVI_1.xml", '<sequence name="MVI_1"><sequence_attribute sence_weather="rainy"/>'
-          '<ignored_region><box left="1" top="2" width="3" height="4"/></ignored_region>'
-          '<frame num="3"><target_list><target id="8"><box left="10" top="20" width="40" '
-          'height="50"/><attribute truncation_ratio="0.25" vehicle_type="van"/><occlusion>'
-          '<region_overlap left="10" top="20" width="20" height="50"/></occlusion></target>'
-          '</target_list></frame></sequence>')
+    write(
+        tmp_path / "MVI_1.xml",
+        '<sequence name="MVI_1"><sequence_attribute sence_weather="rainy"/>'
+        '<ignored_region><box left="1" top="2" width="3" height="4"/></ignored_region>'
+        '<frame num="3"><target_list><target id="8"><box left="10" top="20" width="40" '
+        'height="50"/><attribute truncation_ratio="0.25" vehicle_type="van"/><occlusion>'
+        '<region_overlap left="10" top="20" width="20" height="50"/></occlusion></target>'
+        "</target_list></frame></sequence>",
+    )
     sample = open_dataset(str(tmp_path))[0]
     assert sample.truth.boxes.tolist() == [[10, 20, 50, 70]]
     assert sample.truth.track_ids.tolist() == [8] and sample.frame == 3

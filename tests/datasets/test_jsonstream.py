@@ -30,8 +30,14 @@ def test_pieces_equal_the_standard_parser(
     monkeypatch.setattr(jsonstream, "BLOCK", block)
     random_ = random.Random(seed)
     images = [{"i": i, "v": value(random_)} for i in range(random_.randint(0, 9))]
-    document: Any = {"info": {"a": [1, {"b": "]"}]}, "skip": [1, [2, 3]], "images": images, "n": 5,
-                     "annotations": [{"j": value(random_)} for _ in range(5)], "z": "s]"}
+    document: Any = {
+        "info": {"a": [1, {"b": "]"}]},
+        "skip": [1, [2, 3]],
+        "images": images,
+        "n": 5,
+        "annotations": [{"j": value(random_)} for _ in range(5)],
+        "z": "s]",
+    }
     if seed % 3 == 0:
         document = images
     path = tmp_path / "x.json"

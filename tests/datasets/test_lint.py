@@ -27,16 +27,33 @@ def test_a_sound_set_has_no_finding(tmp_path: Path) -> None:
 
 
 def test_each_odd_box_is_itemised_with_file_and_line(tmp_path: Path) -> None:
-    folder = coco(tmp_path, [[
-        (1, 5, 5, 20, 20), (1, 5.2, 5.2, 20, 20), (1, 40, 40, 30, 4), (1, 70, 5, 5, 5),
-        (1, 9, 9, 0, 5), (1, 9, 9, 5, -4), (1, 1, 30, 1, 9), (1, 2, 8, 62, 2), (1, 0, 0, 64, 48),
-    ]])
+    folder = coco(
+        tmp_path,
+        [
+            [
+                (1, 5, 5, 20, 20),
+                (1, 5.2, 5.2, 20, 20),
+                (1, 40, 40, 30, 4),
+                (1, 70, 5, 5, 5),
+                (1, 9, 9, 0, 5),
+                (1, 9, 9, 5, -4),
+                (1, 1, 30, 1, 9),
+                (1, 2, 8, 62, 2),
+                (1, 0, 0, 64, 48),
+            ]
+        ],
+    )
     report = lint(open_dataset(f"coco:{folder}")).report
     found = [(f.severity, f.code) for f in report.findings if f.line]
     assert sorted(found) == [
-        ("error", "box-degenerate"), ("error", "box-degenerate"), ("error", "box-outside"),
-        ("warning", "box-duplicate"), ("warning", "box-full"), ("warning", "box-outside"),
-        ("warning", "box-thin"), ("warning", "box-tiny"),
+        ("error", "box-degenerate"),
+        ("error", "box-degenerate"),
+        ("error", "box-outside"),
+        ("warning", "box-duplicate"),
+        ("warning", "box-full"),
+        ("warning", "box-outside"),
+        ("warning", "box-thin"),
+        ("warning", "box-tiny"),
     ]
     lines = (folder / "annotations/instances_train.json").read_text().splitlines()
     duplicate = next(f for f in report.findings if f.code == "box-duplicate")
@@ -55,8 +72,9 @@ def test_pictures_missing_damaged_turned_and_of_another_size(tmp_path: Path) -> 
     picture(images / "003.png", 32, 32, seed=77)
     expected = {"picture-missing": 1, "picture-corrupt": 1, "exif-rotation": 1, "size-mismatch": 1}
     assert codes(folder) == expected
-    assert codes(folder, decode=False) == {k: v for k, v in expected.items()
-                                           if k != "picture-corrupt"}
+    assert codes(folder, decode=False) == {
+        k: v for k, v in expected.items() if k != "picture-corrupt"
+    }
 
 
 def test_a_jpeg_cut_in_half_is_damaged(tmp_path: Path) -> None:
@@ -90,29 +108,52 @@ def test_a_sequence_in_two_splits_leaks(tmp_path: Path) -> None:
 
 def test_classes_that_are_rare_empty_or_untrained_are_told(tmp_path: Path) -> None:
     coco(tmp_path, [[(1, i, 1, 9, 9) for i in range(20)]], names=("car", "bus", "tram"), prefix="a")
-    coco(tmp_path, [[(2, 1, 1, 9, 9)]], names=("car", "bus", "tram"), prefix="b",
-         file="annotations/instances_val.json")
+    coco(
+        tmp_path,
+        [[(2, 1, 1, 9, 9)]],
+        names=("car", "bus", "tram"),
+        prefix="b",
+        file="annotations/instances_val.json",
+    )
     report = lint(open_dataset(f"coco:{tmp_path}")).report
     assert [(f.code, f.message.split("'")[1]) for f in report.findings] == [
-        ("class-rare", "bus"), ("class-empty", "tram"), ("class-not-trained", "bus")]
+        ("class-rare", "bus"),
+        ("class-empty", "tram"),
+        ("class-not-trained", "bus"),
+    ]
 
 
 def test_a_repaired_copy_is_sound_and_the_original_is_not_touched(tmp_path: Path) -> None:
-    folder = coco(tmp_path / "a", [
-        [(1, 5, 5, 20, 20), (1, 5, 5, 20, 20), (1, 40, 40, 30, 4), (1, 70, 5, 5, 5), (1, 9, 9, 0, 5)],
-        [(1, 1, 1, 5, 5)], [],
-    ])
+    folder = coco(
+        tmp_path / "a",
+        [
+            [
+                (1, 5, 5, 20, 20),
+                (1, 5, 5, 20, 20),
+                (1, 40, 40, 30, 4),
+                (1, 70, 5, 5, 5),
+                (1, 9, 9, 0, 5),
+            ],
+            [(1, 1, 1, 5, 5)],
+            [],
+        ],
+    )
     (folder / "images/001.png").write_bytes(b"no picture")
     exif = Image.Exif()
     exif[0x0112] = 6
     Image.fromarray(np.full((48, 64, 3), 200, np.uint8)).save(
-        folder / "images/002.png", format="JPEG", exif=exif)
+        folder / "images/002.png", format="JPEG", exif=exif
+    )
     before = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
     dataset = open_dataset(f"coco:{folder}")
     done = repair(dataset, lint(dataset).report, f"coco:{tmp_path / 'b'}")
     assert {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()} == before
-    assert done.report.by_code() == {"box-clipped": 1, "box-left-out": 3, "picture-left-out": 1,
-                                     "turned": 1}
+    assert done.report.by_code() == {
+        "box-clipped": 1,
+        "box-left-out": 3,
+        "picture-left-out": 1,
+        "turned": 1,
+    }
     assert json.loads((tmp_path / "b/repairs.json").read_text())["by_code"] == done.report.by_code()
     fixed = open_dataset(f"coco:{tmp_path / 'b'}")
     assert fixed[0].truth.boxes.tolist() == [[5, 5, 25, 25], [40, 40, 64, 44]]
@@ -130,8 +171,10 @@ def test_a_folder_that_is_not_empty_is_never_written_to(tmp_path: Path) -> None:
 def test_groups_of_similar_equal_comparing_every_pair(distance: int) -> None:
     rng = np.random.default_rng(distance)
     base = rng.integers(0, 2**63, 40, dtype=np.uint64)
-    flips = [np.uint64(sum(1 << int(b) for b in rng.choice(64, rng.integers(0, 6), replace=False)))
-             for _ in range(160)]
+    flips = [
+        np.uint64(sum(1 << int(b) for b in rng.choice(64, rng.integers(0, 6), replace=False)))
+        for _ in range(160)
+    ]
     hashes = np.asarray([base[i % 40] ^ flip for i, flip in enumerate(flips)], np.uint64)
     near = [[bin(int(a ^ b)).count("1") <= distance for b in hashes] for a in hashes]
     seen: set[int] = set()

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from perception.datasets import opening, open_dataset
+from perception.datasets import open_dataset, opening
 from perception.errors import InputError
 from perception.labels import LabelMap, LabelSet
 from tests.datasets.made import FIXTURES, coco, picture
@@ -29,9 +29,14 @@ def test_a_folder_of_two_formats_is_not_guessed_at(tmp_path: Path) -> None:
         open_dataset(str(tmp_path))
 
 
-@pytest.mark.parametrize(("spec", "message"), [
-    ("cocoo:x", "did you mean 'coco'"), ("nowhere", "no such file"), ("coco:nowhere", "no such file"),
-])
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("cocoo:x", "did you mean 'coco'"),
+        ("nowhere", "no such file"),
+        ("coco:nowhere", "no such file"),
+    ],
+)
 def test_a_wrong_spec_is_an_input_error(spec: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         open_dataset(spec)
@@ -75,18 +80,25 @@ def test_a_damaged_index_is_built_again(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_a_data_set_survives_pickling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opening, "IN_MEMORY", 1)
-    dataset = open_dataset(f"coco:{coco(tmp_path, [[(1, 0, 0, 9, 9)]] * 4)}",
-                           index=tmp_path / "index.parquet")
+    dataset = open_dataset(
+        f"coco:{coco(tmp_path, [[(1, 0, 0, 9, 9)]] * 4)}", index=tmp_path / "index.parquet"
+    )
     again = pickle.loads(pickle.dumps(dataset))  # noqa: S301 (our own bytes)
     assert again[3].truth.boxes.tolist() == dataset[3].truth.boxes.tolist()
 
 
 def test_a_class_map_renames_ignores_and_groups(tmp_path: Path) -> None:
-    folder = coco(tmp_path, [[(1, 0, 0, 9, 9), (2, 9, 9, 9, 9), (3, 20, 20, 5, 5), (4, 30, 30, 5, 5)]],
-                  names=("suv", "bird", "vehicle", "coach"))
+    folder = coco(
+        tmp_path,
+        [[(1, 0, 0, 9, 9), (2, 9, 9, 9, 9), (3, 20, 20, 5, 5), (4, 30, 30, 5, 5)]],
+        names=("suv", "bird", "vehicle", "coach"),
+    )
     target = LabelSet(("car", "bus"))
-    classes = LabelMap(target, {"suv": "car", "bird": "ignore", "vehicle": "vehicle", "coach": "bus"},
-                       {"vehicle": ("car", "bus")})
+    classes = LabelMap(
+        target,
+        {"suv": "car", "bird": "ignore", "vehicle": "vehicle", "coach": "bus"},
+        {"vehicle": ("car", "bus")},
+    )
     sample = open_dataset(f"coco:{folder}", classes=classes)[0]
     assert sample.truth.labels.tolist() == [0, 1]
     assert sample.ignore.tolist() == [[9, 9, 18, 18], [20, 20, 25, 25]]
