@@ -54,9 +54,9 @@ class TrackerSettings:
         by more is a new session (a looped bag, a restarted clock).
     """
 
-    high_threshold: float = 0.5
+    high_threshold: float = 0.4
     low_threshold: float = 0.1
-    start_threshold: float = 0.6
+    start_threshold: float = 0.5
     match_iou: float = 0.2
     low_match_iou: float = 0.4
     class_change: float = 0.6
