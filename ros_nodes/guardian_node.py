@@ -103,6 +103,20 @@ class GuardianParameters(NodeParameters):
         unit="m/s",
         applies="live",
     )
+    object_speed: float = parameter(
+        2.0,
+        "Standard deviation of the speed of what has just come into sight",
+        minimum=0.1,
+        maximum=50.0,
+        unit="m/s",
+    )
+    object_acceleration: float = parameter(
+        2.0,
+        "Standard deviation of the acceleration of obstacles",
+        minimum=0.1,
+        maximum=50.0,
+        unit="m/s^2",
+    )
     source_timeout: float = parameter(
         _WATCHDOG.source_timeout,
         "Oldest picture, and longest silence, that still counts as seeing",
@@ -245,7 +259,9 @@ class GuardianNode(WaysightNode[GuardianParameters]):
     def configure(self) -> None:
         parameters = self.parameters
         self._guardian = Guardian(self._settings(parameters, self._zone_values))
-        self._tracks = GroundTracks()
+        self._tracks = GroundTracks(
+            acceleration=parameters.object_acceleration, first_speed=parameters.object_speed
+        )
         self._pictures = PictureWatch(
             PictureSettings(**{name: getattr(parameters, name) for name in _PICTURE_FIELDS})
         )
@@ -422,11 +438,11 @@ class GuardianNode(WaysightNode[GuardianParameters]):
             self._publish_velocity(decision.twist)
         self._counts["stopped"] += int(decision.ratio == 0.0)
         self._decision = decision
-        said = (decision.cause, decision.reason, decision.zone)
+        said = (decision.cause, decision.reason, tuple(r.reason for r in decision.zones))
         now = time.monotonic()
         if said != self._said or now - self._said_at >= _STATE_SECONDS:
             if said != self._said:
-                self.get_logger().info(decision.reason or "free", throttle_duration_sec=1.0)
+                self.get_logger().info(self._status()[1], throttle_duration_sec=1.0)
             self._said, self._said_at = said, now
             self._publish_state()
             if self._outlines.get_subscription_count():
@@ -461,7 +477,9 @@ class GuardianNode(WaysightNode[GuardianParameters]):
             return ERROR, decision.reason
         if decision.cause is Cause.FREE:
             return OK, "free"
-        return WARN, decision.reason
+        # A warning must be seen where nobody commands the robot too.
+        zones = [report.reason for report in decision.zones if report.reason != decision.reason]
+        return WARN, "; ".join([decision.reason, *zones])
 
     def state_values(self) -> dict[str, object]:
         """What the state topic tells, by key."""

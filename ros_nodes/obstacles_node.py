@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -40,6 +41,8 @@ _DEFAULTS = GroundSettings()
 _ODOMETRY_SECONDS = 0.5
 _STEP = 0.1
 
+_SHIPPED = Path(__file__).resolve().parent / "demo"
+
 POINTS = "obstacle_points"
 MARKERS = "obstacle_markers"
 
@@ -51,7 +54,8 @@ class ObstaclesParameters(NodeParameters):
     base_frame: str = parameter("base_link", "Frame of the results; its origin is on the ground")
     calibration: str = parameter(
         "",
-        "Calibration file with a mapping 'mount' (z, x, y in m; roll, pitch, yaw in rad); "
+        "Calibration file with a mapping 'mount' (z, x, y in m; roll, pitch, yaw in rad), or the "
+        "demo drive's own, road_demo_camera.yaml; "
         "empty: lens from camera_info, mount from the parameters below",
     )
     mount_z: float = parameter(
@@ -110,6 +114,20 @@ class ObstaclesParameters(NodeParameters):
         maximum=10.0,
         applies="live",
     )
+    object_speed: float = parameter(
+        2.0,
+        "Standard deviation of the speed of what has just come into sight",
+        minimum=0.1,
+        maximum=50.0,
+        unit="m/s",
+    )
+    object_acceleration: float = parameter(
+        2.0,
+        "Standard deviation of the acceleration of obstacles",
+        minimum=0.1,
+        maximum=50.0,
+        unit="m/s^2",
+    )
     footprint_radius: float = parameter(
         0.5, "Robot's radius for the time to collision", minimum=0.01, maximum=20.0, unit="m"
     )
@@ -150,10 +168,13 @@ class ObstaclesNode(WaysightNode[ObstaclesParameters]):
     def configure(self) -> None:
         """Read the calibration, if there is a file, and create the publishers."""
         path = self.parameters.calibration
-        self._camera = Camera.from_yaml(path) if path else None
+        self._camera = Camera.from_yaml(find_calibration(path)) if path else None
         self._camera_problem = "" if path else f"no {topics.CAMERA_INFO} yet"
         self._info: tuple[Any, ...] = ()
-        self._tracks = GroundTracks()
+        self._tracks = GroundTracks(
+            acceleration=self.parameters.object_acceleration,
+            first_speed=self.parameters.object_speed,
+        )
         self._index = convert.NameIndex()
         self._odometry = (Twist(), -math.inf)
         self._counters = Counters()
@@ -321,6 +342,12 @@ class ObstaclesNode(WaysightNode[ObstaclesParameters]):
         silence = time.monotonic() - self._heard
         if silence > self.parameters.silence:
             yield ERROR, f"no tracks for {silence:.1f} s"
+
+
+def find_calibration(name: str) -> Path:
+    """The file itself, or the calibration that ships with the demo drive under that name."""
+    shipped = _SHIPPED / Path(name).name
+    return shipped if name == shipped.name and not Path(name).exists() else Path(name)
 
 
 def main() -> None:

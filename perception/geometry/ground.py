@@ -259,6 +259,11 @@ def _fuse(
     return mean, np.sqrt(1 / total) * np.maximum(np.abs(gap) / spread, 1.0)
 
 
+NOISE_SHARE = 0.25
+"""Share of a place's variance that differs from picture to picture. The rest is tilt, floor and
+size, which shift all places of an object alike and hardly touch its velocity."""
+
+
 @dataclass(slots=True)
 class _Motion:
     """Constant-velocity Kalman state of one object: x y vx vy in the base frame, over ground."""
@@ -359,7 +364,7 @@ class GroundTracks:
 
 def _correct(motion: _Motion, place: Floats, covariance: Floats) -> None:
     # A source that claims to be exact must not make this singular.
-    innovation = motion.covariance[:2, :2] + covariance + np.eye(2) * 1e-6
+    innovation = motion.covariance[:2, :2] + NOISE_SHARE * covariance + np.eye(2) * 1e-6
     gain = np.linalg.solve(innovation, motion.covariance[:2, :]).T
     motion.state = motion.state + gain @ (place - motion.state[:2])
     motion.covariance = motion.covariance - gain @ motion.covariance[:2, :]

@@ -35,4 +35,4 @@ def test_pictures_and_labels_form_a_coco_data_set(tmp_path):
     assert sum(counts.values()) == len(sound)
     for annotation in data["annotations"]:
         x, y, width, height = annotation["bbox"]
-        assert 0 <= x and 0 <= y and x + width <= 416 and y + height <= 256
+        assert x >= 0 and y >= 0 and x + width <= 416 and y + height <= 256
