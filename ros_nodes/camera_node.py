@@ -134,6 +134,10 @@ class CameraNode(WaysightNode[CameraParameters]):
             self._stop.set()
             thread.join(timeout=2.0)
 
+    def last_words(self) -> None:
+        """Stop first, so that the last diagnostics hold the final count."""
+        self.deactivate()
+
     def diagnostic_values(self) -> Mapping[str, Any]:
         """Counters for /diagnostics."""
         return {

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from rclpy.event_handler import (
@@ -22,16 +21,15 @@ from sensor_msgs.msg import CompressedImage, Image
 from std_srvs.srv import SetBool
 from vision_msgs.msg import Detection2DArray, LabelInfo
 
-from perception.contract import ModelContract
 from perception.detections import Detections
 from perception.errors import InputError
 from perception.frame import Frame
 from perception.runtime.detector import Detector
 from perception.runtime.session import PROVIDERS
-from perception.zoo import model_path
 from ros_nodes import qos, topics
 from ros_nodes.cdr import read_stamp, write_detections
 from ros_nodes.convert import label_info, raw_compressed_frame, raw_image_frame
+from ros_nodes.detector_model import ModelSlot
 from ros_nodes.diagnostics import ERROR, WARN, Ages, Counters, GapCounter, RateMeter, Status
 from ros_nodes.inbox import Inbox
 from ros_nodes.lifecycle import WaysightNode, run
@@ -51,7 +49,18 @@ class DetectorParameters(NodeParameters):
     contract: str = parameter("", "YAML declaration for a model file without one inside")
     device: str = parameter("cpu", "Where the network runs", choices=tuple(PROVIDERS))
     allow_fallback: bool = parameter(False, "Run on the CPU when the device is missing")
-    threads: int = parameter(0, "Threads of the network; 0: all cores", minimum=0, maximum=256)
+    workers: int = parameter(
+        2,
+        "Pictures worked on at once; results keep their order",
+        minimum=1,
+        maximum=16,
+    )
+    threads: int = parameter(
+        0,
+        "Threads of the network in each worker; 0: the cores shared out among the workers",
+        minimum=0,
+        maximum=256,
+    )
     score_threshold: float | None = parameter(
         None, "Least score; unset: the model's own", minimum=0.0, maximum=1.0, applies="live"
     )
@@ -108,18 +117,14 @@ class _Camera:
 
 
 class DetectorNode(WaysightNode[DetectorParameters]):
-    """A receiving thread (the executor's) and a working one; the newest picture wins."""
+    """A receiving thread (the executor's) and working ones; the newest picture wins."""
 
     default_name = "detector"
     parameters_type = DetectorParameters
 
     def configure(self) -> None:
         """Load and warm up the model, create the publishers."""
-        self._detector = self._load(self.parameters)
-        self._next: Detector | None = None
-        self._swap_trouble = ""
-        self._swaps = 0
-        self._asked = 0
+        self._model = ModelSlot(self.parameters)
         self._enabled = True
         self._cameras: dict[str, _Camera] = {}
         for name in self.parameters.cameras or ("",):
@@ -156,47 +161,64 @@ class DetectorNode(WaysightNode[DetectorParameters]):
             entity = self.__dict__.pop(name, None)
             if entity is not None:
                 destroy(entity)
-        self.__dict__.pop("_detector", None)
+        self.__dict__.pop("_model", None)
 
     def activate(self) -> None:
-        """Start the worker and subscribe."""
+        """Start the workers and subscribe."""
         self._inbox: Inbox[bytes | Frame] = Inbox(tuple(self._cameras))
-        self._worker = threading.Thread(target=self._work, name="detector", daemon=True)
-        self._worker.start()
+        self._workers = [
+            threading.Thread(target=self._work, args=(number,), name=f"worker{number}", daemon=True)
+            for number in range(self.parameters.workers)
+        ]
+        for worker in self._workers:
+            worker.start()
         self._follow_demand()
 
     def deactivate(self) -> None:
-        """Unsubscribe and stop the worker."""
+        """Unsubscribe and stop the workers."""
         for camera in self._cameras.values():
             self._unsubscribe(camera)
-        worker = self.__dict__.pop("_worker", None)
-        if worker is not None:
+        workers = self.__dict__.pop("_workers", None)
+        if workers is not None:
             dropped = self._inbox.close()
             next(iter(self._cameras.values())).counters.add(dropped=dropped)
-            worker.join(timeout=2.0)
+            for worker in workers:
+                worker.join(timeout=2.0)
 
     def apply(self, new: DetectorParameters, changed: frozenset[str]) -> None:
         """Take over live parameters; a new model is loaded beside the old one."""
-        detector = self.__dict__.get("_detector")
-        if detector is None:
-            return
+        model: ModelSlot | None = self.__dict__.get("_model")
+        if model is None:
+            return  # `configure` will look at them
         if "model" in changed:
-            self._begin_swap(new)
-            return
-        _set_up(detector, new)
+            model.exchange(
+                new, lambda: self.parameters, partial(self._on_swap, new, self.parameters)
+            )
+        else:
+            model.set_up(new)
+
+    def _on_swap(self, new: DetectorParameters, old: DetectorParameters, swapped: bool) -> None:
+        """Tell the outcome of a model exchange; a refused name is taken back."""
+        if swapped:
+            self._announce()
+            self.get_logger().info(f"model is now {new.model}")
+        else:
+            self.get_logger().error(self._model.trouble)
+            self.restore("model", old.model)
+        self.diagnose_now()
 
     @property
     def names(self) -> tuple[str, ...]:
         """Class names of the loaded model, which labels of handed-over detections index."""
-        return self._detector.names
+        return self._model.first.names
 
     def diagnostic_values(self) -> Mapping[str, Any]:
         """Counters, ages and what really computes."""
         values: dict[str, Any] = {
-            "model": self._detector.path.name,
-            "provider": self._detector.provider,
+            "model": self._model.first.path.name,
+            "provider": self._model.first.provider,
             "enabled": self._enabled,
-            "swaps": self._swaps,
+            "swaps": self._model.swaps,
         }
         processed = 0
         for camera in self._cameras.values():
@@ -212,8 +234,8 @@ class DetectorNode(WaysightNode[DetectorParameters]):
 
     def judge(self) -> Iterable[Status]:
         """What is wrong at present."""
-        if self._swap_trouble:
-            yield ERROR, self._swap_trouble
+        if self._model.trouble:
+            yield ERROR, self._model.trouble
         if not self._enabled:
             yield WARN, "disabled by ~/enable"
         for camera in self._cameras.values():
@@ -240,7 +262,7 @@ class DetectorNode(WaysightNode[DetectorParameters]):
 
     def _follow_demand(self) -> None:
         """Subscribe where a subscription is wanted now, unsubscribe elsewhere."""
-        working = "_worker" in self.__dict__ and self._enabled
+        working = "_workers" in self.__dict__ and self._enabled
         for camera in self.__dict__.get("_cameras", {}).values():
             wanted = (
                 not self.parameters.lazy
@@ -306,48 +328,47 @@ class DetectorNode(WaysightNode[DetectorParameters]):
 
     # Working ---------------------------------------------------------------------------------
 
-    def _work(self) -> None:
+    def _work(self, number: int) -> None:
+        most = min(self.parameters.max_batch, len(self._cameras))
         while True:
-            taken = self._inbox.take(min(self.parameters.max_batch, len(self._cameras)))
-            if self._inbox.closed:
-                return
-            if self._next is not None:
-                self._switch()
+            ticket, taken = self._inbox.take(most)
             if not taken:
-                continue
+                return
             began = time.perf_counter()
-            frames: list[tuple[_Camera, Frame]] = []
-            for name, item in taken:
-                camera = self._cameras[name]
-                try:
-                    frames.append((camera, self._frame(item)))
-                except InputError as error:
-                    self._reject(camera, str(error))
-            if frames:
-                self._detect(frames)
+            detector = self._model.detectors[number]
+            results = self._detect(detector, [(self._cameras[name], item) for name, item in taken])
             self._work_ms.add((time.perf_counter() - began) * 1e3 / len(taken))
+            with self._inbox.turn(ticket):
+                for camera, frame, detections in results:
+                    self._publish(camera, frame, detections, detector.names)
+
+    def _detect(
+        self, detector: Detector, taken: list[tuple[_Camera, bytes | Frame]]
+    ) -> list[tuple[_Camera, Frame, Detections]]:
+        """Results of the pictures that can be read; the others are counted as invalid."""
+        frames: list[tuple[_Camera, Frame]] = []
+        for camera, item in taken:
+            try:
+                frames.append((camera, self._frame(item)))
+            except InputError as error:
+                self._reject(camera, str(error))
+        try:
+            found = detector.detect_batch([frame for _, frame in frames])
+        except Exception as error:  # one picture that the runtime fails on must not end the node
+            kind = "" if isinstance(error, InputError) else f"{type(error).__name__}: "
+            for camera, _ in frames:
+                self._reject(camera, f"{kind}{error}")
+            return []
+        return [(c, frame, result) for (c, frame), result in zip(frames, found, strict=True)]
 
     def _frame(self, item: bytes | Frame) -> Frame:
         if isinstance(item, Frame):  # from a node of this process, by reference
             return item
         return raw_compressed_frame(item) if self.parameters.compressed else raw_image_frame(item)
 
-    def _detect(self, frames: list[tuple[_Camera, Frame]]) -> None:
-        try:
-            results = self._detector.detect_batch([frame for _, frame in frames])
-        except InputError as error:
-            for camera, _ in frames:
-                self._reject(camera, str(error))
-            return
-        except Exception as error:
-            # A runtime that fails on one picture must not silence the node for ever.
-            for camera, _ in frames:
-                self._reject(camera, f"{type(error).__name__}: {error}")
-            return
-        for (camera, frame), detections in zip(frames, results, strict=True):
-            self._publish(camera, frame, detections)
-
-    def _publish(self, camera: _Camera, frame: Frame, detections: Detections) -> None:
+    def _publish(
+        self, camera: _Camera, frame: Frame, detections: Detections, names: tuple[str, ...]
+    ) -> None:
         if not detections.valid:
             self._reject(camera, detections.reason)
             return
@@ -355,7 +376,6 @@ class DetectorNode(WaysightNode[DetectorParameters]):
             self.get_logger().warning(f"{camera.topic}: header stamp is 0", once=True)
         self.handover.send(camera.output, (frame, detections))
         if camera.publisher.get_subscription_count():
-            names = self._detector.names
             camera.publisher.publish(write_detections(detections, frame, names))
         age = (self.get_clock().now().nanoseconds - frame.stamp_ns) / 1e6
         camera.ages.add(age)
@@ -367,80 +387,9 @@ class DetectorNode(WaysightNode[DetectorParameters]):
         camera.complaint = f"{camera.topic}: {reason}"
         self.get_logger().warning(camera.complaint, throttle_duration_sec=LOG_SECONDS)
 
-    # The model -------------------------------------------------------------------------------
-
-    def _load(self, parameters: DetectorParameters) -> Detector:
-        contract = parameters.contract
-        detector = Detector(
-            parameters.model,
-            device=parameters.device,
-            allow_fallback=parameters.allow_fallback,
-            threads=parameters.threads or None,
-            contract=ModelContract.from_yaml(Path(contract)) if contract else None,
-        )
-        _set_up(detector, parameters)
-        detector.warm_up()
-        return detector
-
-    def _begin_swap(self, parameters: DetectorParameters) -> None:
-        """Load beside the running model; the worker switches between two frames.
-
-        Refuses at once what can be refused without loading. Loading in the executor's thread
-        would lose the pictures that arrive meanwhile.
-        """
-        model_path(parameters.model)
-        self._asked += 1
-        arguments = (parameters, self.parameters.model, self._asked)
-        threading.Thread(target=self._swap, args=arguments, name="model", daemon=True).start()
-
-    def _swap(self, parameters: DetectorParameters, old: str, number: int) -> None:
-        try:
-            loaded = self._load(parameters)
-        except Exception as error:
-            if number == self._asked:
-                self._refuse(parameters.model, old, error)
-            return
-        if number == self._asked:  # else a later wish has overtaken this one
-            self._next = loaded
-            self._inbox.nudge()
-
-    def _refuse(self, model: str, old: str, error: Exception) -> None:
-        self._swap_trouble = f"model '{model}' refused, '{old}' stays: {error}"
-        self.get_logger().error(self._swap_trouble)
-        self.restore("model", old)
-        self.diagnose_now()
-
-    def _switch(self) -> None:
-        """Let the new model take over, with the thresholds as they are by now."""
-        new, self._next = self._next, None
-        assert new is not None
-        try:
-            _set_up(new, self.parameters)
-        except InputError as error:
-            self._refuse(new.path.name, self._detector.path.name, error)
-            return
-        self._detector = new
-        self._swaps += 1
-        self._swap_trouble = ""
-        self._announce()
-        self.get_logger().info(f"model is now {self._detector.path.name}")
-
     def _announce(self) -> None:
-        detector = self._detector
+        detector = self._model.first
         self._labels.publish(label_info(detector.names, detector.score_threshold))
-
-
-def _set_up(detector: Detector, parameters: DetectorParameters) -> None:
-    """Give the detector the parameters that are set; unset ones are the model's own."""
-    classes = parameters.classes or None
-    if classes is not None:
-        for name in classes:
-            detector.contract.labels.index(name)
-    for name in ("score_threshold", "iou_threshold", "max_detections"):
-        value = getattr(parameters, name)
-        if value is not None:
-            setattr(detector, name, value)
-    detector.classes = classes
 
 
 def main() -> None:
