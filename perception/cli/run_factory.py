@@ -72,9 +72,17 @@ def run(args: argparse.Namespace) -> int:
 
 def guardian_of(graph: Graph) -> GuardianSettings:
     """The settings of the graph's guardian, for use without ROS."""
-    parameters = graph.node("guardian").parameters
-    wanted = (*SETTING_KEYS, *parameters.get("zones", ()))
-    return guardian_settings({key: parameters[key] for key in parameters if key in wanted})
+    data: dict[str, Any] = {}
+    for name, value in graph.node("guardian").parameters.items():
+        # As in ROS 2, "zone.enabled" is the same as enabled in the mapping of the zone.
+        *parents, key = name.split(".")
+        inner = data
+        for parent in parents:
+            inner[parent] = dict(inner.get(parent, {}))
+            inner = inner[parent]
+        inner[key] = value
+    wanted = (*SETTING_KEYS, *data.get("zones", ()))
+    return guardian_settings({key: data[key] for key in data if key in wanted})
 
 
 def _list() -> int:
