@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import cast
 
 import torch
@@ -107,7 +108,7 @@ class Head(nn.Module):
             nn.init.constant_(cast(Tensor, box.bias), 0.4)
             bias = cast(Tensor, score.bias)
             nn.init.zeros_(bias)
-            nn.init.constant_(bias[: self.channels], -torch.log(torch.tensor(1 / PRIOR - 1)).item())
+            nn.init.constant_(bias[: self.channels], -math.log(1 / PRIOR - 1))
 
     def maps(self, levels: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         """(B, 4, h, w) log distances and (B, R + K, h, w) logits of every level."""
