@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from perception.evaluate import coco_files, compare
+from perception.evaluate.notes import difference_text
 from perception.evaluate.slices import EVERYTHING, Slice
 
 
@@ -38,12 +39,8 @@ def main() -> None:
         sequences=truth.sequences,
     )
     for row in rows:
-        item = row.difference
-        if item.value is None:
-            print(f"{row.name:24} {row.metric:5} undefined")
-            continue
-        interval = f"{item.low:+.4f} to {item.high:+.4f}"
-        print(f"{row.name:24} {row.metric:5} {item.value:+.4f} ({interval}): B is {row.verdict}")
+        change, interval = difference_text(row)
+        print(f"{row.name:24} {row.metric:5} {change} ({interval}): B is {row.verdict}")
 
 
 if __name__ == "__main__":

@@ -56,7 +56,9 @@ def main() -> None:
     parts = slices.build(tables, samples.conditions(pictures, tables))
     for score in compare.score_slices(tables, parts, compare.Resampling(samples=100)):
         item = score.figures["ap50"]
-        print(f"  {score.name:24} AP50 {item.value:.3f} ({item.low:.3f} to {item.high:.3f})")
+        enough = item.low is not None and item.high is not None
+        interval = f"{item.low:.3f} to {item.high:.3f}" if enough else "too few pictures"
+        print(f"  {score.name:24} AP50 {item.value:.3f} ({interval})")
 
     found = diagnosis.diagnose(tables)
     for error in found.errors:

@@ -23,7 +23,11 @@ SAMPLES = 500
 CONFIDENCE = 0.95
 SEED = 0
 
-Verdict = Literal["better", "worse", "not distinguishable", "undefined"]
+MIN_UNITS = 10
+"""Units with objects below which nothing is resampled: drawing from a handful of pictures again and
+again gives an interval that says more about the drawing than about the model."""
+
+Verdict = Literal["better", "worse", "not distinguishable", "too few pictures", "undefined"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,7 @@ class Resampling:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A figure with its bootstrap interval; None where undefined or not resampled."""
+    """A figure with its bootstrap interval; None where undefined, not resampled or too few."""
 
     value: float | None
     low: float | None
@@ -110,6 +114,14 @@ def _mean(values: Floats) -> float:
     return float(defined.mean()) if defined.size else float("nan")
 
 
+def _enough(curves: tuple[ClassCurve, ...], unit: Ints) -> bool:
+    """Whether objects stand in at least MIN_UNITS units."""
+    if not curves:
+        return False
+    objects = np.sum([curve.objects for curve in curves], axis=0)
+    return len(np.unique(unit[objects > 0])) >= MIN_UNITS
+
+
 def score_slices(
     tables: BoxTables,
     slices: Sequence[Slice],
@@ -127,7 +139,7 @@ def score_slices(
         curves = class_curves(matches)
         value = figures(curves)
         intervals = [Interval(_or_none(item), None, None) for item in value]
-        if settings is not None:
+        if settings is not None and _enough(curves, unit):
             drawn = np.array([figures(curves, weights) for weights in resamples(unit, settings)])
             intervals = [
                 _interval(item, drawn[:, i], settings.confidence) for i, item in enumerate(value)
@@ -163,11 +175,17 @@ def compare(
         matches = record(first, part)
         one, two = class_curves(matches), class_curves(record(second, other))
         a, b = figures(one), figures(two)
+        enough = _enough(one, unit)
         drawn = np.array(
-            [figures(two, weights) - figures(one, weights) for weights in resamples(unit, settings)]
-        )
+            [
+                figures(two, weights) - figures(one, weights)
+                for weights in (resamples(unit, settings) if enough else ())
+            ]
+        ).reshape(-1, len(METRICS))
         for i, metric in enumerate(METRICS):
-            difference = _interval(b[i] - a[i], drawn[:, i], settings.confidence)
+            difference = Interval(_or_none(b[i] - a[i]), None, None)
+            if enough:
+                difference = _interval(b[i] - a[i], drawn[:, i], settings.confidence)
             rows.append(
                 SliceComparison(
                     name=part.name,
@@ -193,8 +211,10 @@ def _interval(value: float, drawn: Floats, confidence: float) -> Interval:
 
 
 def _verdict(difference: Interval) -> Verdict:
-    if difference.low is None or difference.high is None:
+    if difference.value is None:
         return "undefined"
+    if difference.low is None or difference.high is None:
+        return "too few pictures"
     if difference.low > 0:
         return "better"
     return "worse" if difference.high < 0 else "not distinguishable"

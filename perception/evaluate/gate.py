@@ -77,6 +77,8 @@ class Gate:
                 if named:
                     messages.append(f"{name}: {self.metric} is undefined, so it cannot be judged")
                 continue
+            if row.verdict == "too few pictures" and name in self.slices:
+                messages.append(f"{name}: objects in too few pictures, so it cannot be judged")
             if limit is not None and row.verdict == "worse" and -change > limit:
                 messages.append(
                     f"{name}: {self.metric} fell from {row.a:.4f} to {row.b:.4f}, "

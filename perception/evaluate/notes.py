@@ -26,6 +26,8 @@ def coco_notes(result: CocoResult) -> list[str]:
 def difference_text(row: SliceComparison) -> tuple[str, str]:
     """The difference B - A and its interval as text."""
     item = row.difference
-    if item.value is None or item.low is None or item.high is None:
+    if item.value is None:
         return "undefined", ""
+    if item.low is None or item.high is None:
+        return f"{item.value:+.4f}", ""
     return f"{item.value:+.4f}", f"{item.low:+.4f} to {item.high:+.4f}"

@@ -101,3 +101,17 @@ def test_without_resampling_there_is_no_interval():
 def test_settings_out_of_range_are_refused(settings):
     with pytest.raises(InputError):
         Resampling(**settings)
+
+
+@pytest.mark.parametrize(("pictures", "verdict"), [(9, "too few pictures"), (10, "worse")])
+def test_a_handful_of_pictures_gives_no_verdict(pictures, verdict):
+    good = tables(pictures)
+    poor = from_detections(
+        [Detections.create([[0, 0, 10, 10]], [1], [0])] * pictures,
+        [Detections.empty()] * pictures,
+        ["car", "bus"],
+    )
+    pair = [(slices.EVERYTHING, slices.EVERYTHING)]
+    rows = compare.compare(good, poor, pair, Resampling(20))
+    assert {row.verdict for row in rows} == {verdict}
+    assert {row.difference.value for row in rows} == {-1.0}

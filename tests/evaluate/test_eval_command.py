@@ -79,7 +79,8 @@ def test_slices_come_from_picture_attributes(tmp_path):
     parts = {item["name"]: item for item in json.loads(out.read_text())["slices"]}
     assert set(parts) == {"all", "class=car", "size=medium", "timeofday=night"}
     figure = parts["timeofday=night"]["figures"]["ap50"]
-    assert figure["low"] <= figure["value"] <= figure["high"]
+    assert figure["value"] == pytest.approx(51 / 101)
+    assert (figure["low"], figure["high"]) == (None, None)  # two pictures are too few
 
 
 def test_report_holds_everything_and_asks_for_nothing(tmp_path):
@@ -249,6 +250,17 @@ def test_gate_fails_on_a_regression_and_passes_otherwise(models, tmp_path, capsy
     assert "weather=rainy: ap50 fell from" in capsys.readouterr().err
     assert "The gate fails." in page.read_text()
     assert compare(models, "--gate", str(gate), swap=True) == 0
+
+
+def test_gate_does_not_pass_what_it_cannot_judge(models, tmp_path, capsys):
+    truth, good, _ = models
+    data = json.loads(truth.read_text())
+    data["images"][0]["scene"] = "tunnel"
+    truth.write_text(json.dumps(data))
+    gate = tmp_path / "gate.yaml"
+    gate.write_text("slices:\n  scene=tunnel: 0.1\n")
+    assert compare((truth, good, good), "--gate", str(gate)) == 1
+    assert "scene=tunnel: objects in too few pictures" in capsys.readouterr().err
 
 
 def test_gate_holds_a_minimum(models, tmp_path, capsys):

@@ -27,17 +27,19 @@ def run(monkeypatch, capsys):
 
 @pytest.fixture
 def truth(tmp_path):
-    """Six pictures with one bright square each, labelled `bright`."""
-    for i in range(6):
+    """Twelve pictures with one bright square each, labelled `bright`."""
+    for i in range(12):
         picture = np.zeros((48, 64, 3), np.uint8)
         picture[16:32, 32:48] = 255
         cv2.imwrite(str(tmp_path / f"{i}.png"), picture)
     data = {
-        "images": [{"id": i, "file_name": f"{i}.png", "width": 64, "height": 48} for i in range(6)],
+        "images": [
+            {"id": i, "file_name": f"{i}.png", "width": 64, "height": 48} for i in range(12)
+        ],
         "categories": [{"id": 0, "name": "bright"}],
         "annotations": [
             {"id": i, "image_id": i, "category_id": 0, "bbox": [32, 16, 16, 16], "area": 256}
-            for i in range(6)
+            for i in range(12)
         ],
     }
     path = tmp_path / "truth.json"
@@ -62,7 +64,7 @@ def test_score_a_model(run, truth, tmp_path):
 
 
 def test_compare_on_hard_pictures(run, truth, tmp_path):
-    good = results(tmp_path / "a.json", range(6))
+    good = results(tmp_path / "a.json", range(12))
     poor = results(tmp_path / "b.json", [0])
     text = run("compare_on_hard_pictures.py", truth, good, poor, "--min-objects", 1)
     assert "objects=1 or more" in text
