@@ -109,7 +109,7 @@ def test_boxes_return_to_the_pixels_of_the_original_picture() -> None:
 
 
 def one_object(convention: str) -> dict[str, np.ndarray]:
-    """Raw outputs that say: a truck, score 0.8, at 24, 16 to 56, 48 (stride 8, cell row 3 col 4)."""
+    """Raw outputs of a truck, score 0.8, at 24, 16 to 56, 48 (stride 8, row 3, column 4)."""
     cells = [12 * 12, 6 * 6, 3 * 3]
     total, hit = sum(cells), 3 * 12 + 4
     logit = float(np.log(0.8 / 0.2))
