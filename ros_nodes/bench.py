@@ -202,7 +202,7 @@ class Monitor:
 
     def set_rate(self, camera: str, rate: float) -> None:
         """Change a running camera's rate; WaysightError when it does not answer."""
-        client = self._node.create_client(SetParameters, f"{camera}/set_parameters")
+        client: Any = self._node.create_client(SetParameters, f"{camera}/set_parameters")
         try:
             if not client.wait_for_service(timeout_sec=5.0):
                 raise WaysightError(f"{camera} has no parameter service")

@@ -110,7 +110,7 @@ class _Camera:
     counters: Counters = field(default_factory=Counters)
     ages: Ages = field(default_factory=Ages)
     gaps: GapCounter = field(default_factory=GapCounter)
-    unsubscribe: Callable[[], None] | None = None
+    unsubscribe: Callable[[], object] | None = None
     last_received: float = 0.0
     incompatible: str = ""
     complaint: str = ""

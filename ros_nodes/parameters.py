@@ -150,8 +150,12 @@ def _check_one(info: ParameterInfo, value: Any, whole: Any) -> Any:
         value = str(value)
     elif info.kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
-    if not isinstance(value, info.kind) or (isinstance(value, bool) and info.kind is not bool):
+    if type(value) is not info.kind:
         raise _refusal(info, whole)
+    return _check_limits(info, value, whole)
+
+
+def _check_limits(info: ParameterInfo, value: Any, whole: Any) -> Any:
     if info.choices and value not in info.choices:
         raise _refusal(info, whole)
     if info.kind is float and not math.isfinite(value):

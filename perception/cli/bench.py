@@ -105,7 +105,7 @@ def bench_model(args: argparse.Namespace) -> dict[str, Any]:
             allow_fallback=args.allow_fallback,
             threads=args.threads or None,
         )
-        times = []
+        times: list[float] = []
         deadline = time.perf_counter() + args.seconds
         while time.perf_counter() < deadline:
             began = time.perf_counter()

@@ -145,7 +145,11 @@ def test_full_disk_is_told_and_costs_only_what_came_after(tmp_path: Path) -> Non
             stdout=sink,
             stderr=subprocess.STDOUT,
             # Shared memory segments are files above the limit.
-            env={**ENVIRONMENT, "FASTDDS_BUILTIN_TRANSPORTS": "UDPv4"},
+            env={
+                **ENVIRONMENT,
+                "FASTDDS_BUILTIN_TRANSPORTS": "UDPv4",
+                "FASTDDS_DEFAULT_PROFILES_FILE": "",
+            },
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
         )
 

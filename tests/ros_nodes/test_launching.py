@@ -1,0 +1,56 @@
+"""Launch files, where a ROS 2 distribution brings `launch`; the wheels do not."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("launch_ros", reason="needs launch_ros, which a ROS 2 distribution brings")
+
+from launch import LaunchContext
+from launch.actions import SetEnvironmentVariable
+from launch.launch_description_sources import get_launch_description_from_python_launch_file
+from launch_ros.actions import Node
+
+from perception.errors import InputError
+from ros_nodes.graph import DDS_VARIABLE, LAUNCH
+
+
+def _start(name: str, **arguments: str) -> list[object]:
+    """The actions that a launch file gives for these arguments."""
+    description = get_launch_description_from_python_launch_file(str(LAUNCH / name))
+    context = LaunchContext()
+    for argument in description.get_launch_arguments():
+        assert argument.description
+        argument.visit(context)
+    context.launch_configurations.update(arguments)
+    return [a for entity in description.entities for a in (entity.visit(context) or [])]
+
+
+def _nodes(actions: list[object]) -> list[Node]:
+    return [action for action in actions if isinstance(action, Node)]
+
+
+def test_road_starts_a_process_a_node_with_the_dds_profile(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv(DDS_VARIABLE, raising=False)
+    actions = _start("road.launch.py", source="a.mp4", model=str(tmp_path / "my models/m.onnx"))
+    assert len(_nodes(actions)) == 4
+    assert any(isinstance(action, SetEnvironmentVariable) for action in actions)
+    for node in _nodes(actions):
+        assert node.node_executable == sys.executable
+
+
+def test_recorder_is_started_only_when_asked_for() -> None:
+    assert len(_nodes(_start("road.launch.py", source="a.mp4", record="r.mcap"))) == 5
+
+
+def test_several_cameras_share_one_detector() -> None:
+    arguments = {"cameras": "front,rear", "source": "a.mp4,b.mp4"}
+    assert len(_nodes(_start("road_multi.launch.py", **arguments))) == 7
+
+
+def test_wrong_number_of_sources_is_refused() -> None:
+    with pytest.raises(InputError, match="2 cameras"):
+        _start("road_multi.launch.py", cameras="front,rear", source="a.mp4")
