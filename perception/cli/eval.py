@@ -36,6 +36,7 @@ from perception.files import write_json
 from perception.labels import LabelMap, LabelSet
 
 if TYPE_CHECKING:
+    from perception.datasets import Dataset
     from perception.evaluate.bag import BagScore
 
 REPORT_SAMPLES = 200
@@ -343,36 +344,37 @@ def _run_mot(args: argparse.Namespace) -> int:
 
 def _run_bag(args: argparse.Namespace) -> int:
     # Late: the nodes need ROS 2, which no other evaluation does.
-    from perception.datasets import open_dataset
     from perception.datasets.bags import Bag
     from perception.evaluate import bag as bags
     from ros_nodes.graph import find_graph, read_graph
     from ros_nodes.lockstep import Replay, replay
 
-    graph = read_graph(find_graph(args.graph))
+    # road.yaml means the shipped graph where there is no such file here.
+    shipped = "/" not in args.graph and not Path(args.graph).exists()
+    graph = read_graph(find_graph(Path(args.graph).stem if shipped else args.graph))
     if args.model:
         detectors = [node.name for node in graph.nodes if node.module == "detector"]
         for name in detectors:
             graph = graph.change(name, {"model": args.model})
 
-    def once(bag: Bag) -> tuple[Replay, list[Any]]:
+    def once(bag: Bag, stamps: frozenset[int]) -> tuple[Replay, Dataset | None, list[Any]]:
         with replay(bag, graph, args.image_topic) as running:
+            truth = _bag_truth(args, running.names) if stamps else None
             console = Console(stderr=True)
-            return running, list(track(running.steps, "replaying", console=console, transient=True))
+            steps = list(track(running.steps, "replaying", console=console, transient=True))
+            return running, truth, steps
 
     with Bag(args.bag) as bag:
-        running, steps = once(bag)
-        results = [bags.rows(step, running.names) for step in steps]
-        if args.verify and results != [bags.rows(step, running.names) for step in once(bag)[1]]:
-            raise VerdictFailed(f"{args.bag}: two replays gave different results")
         stamps = bags.truth_stamps(bag)
+        running, truth, steps = once(bag, stamps)
+        results = [bags.rows(step, running.names) for step in steps]
+        if args.verify:
+            again = [bags.rows(step, running.names) for step in once(bag, frozenset())[2]]
+            if results != again:
+                raise VerdictFailed(f"{args.bag}: two replays gave different results")
         remarks = [str(finding) for finding in bag.report.findings]
-    score = None
-    if stamps:
-        classes = LabelMap.from_yaml(args.map, LabelSet(running.names)) if args.map else None
-        dataset = open_dataset(f"rosbag2:{args.bag}", classes=classes)
-        score = bags.score(steps, running.names, dataset, stamps)
-    else:
+    score = None if truth is None else bags.score(steps, running.names, truth, stamps)
+    if score is None:
         remarks.append("No ground truth in the bag (boxes on a topic named ground_truth, gt...).")
     data = {
         "bag": str(args.bag),
@@ -396,6 +398,21 @@ def _run_bag(args: argparse.Namespace) -> int:
     for text in remarks:
         Console().print(text, highlight=False)
     return 0
+
+
+def _bag_truth(args: argparse.Namespace, names: Sequence[str]) -> Dataset:
+    """The bag as a data set of the detector's classes; InputError for a class it lacks."""
+    from perception.datasets import open_dataset
+
+    classes = LabelMap.from_yaml(args.map, LabelSet(tuple(names))) if args.map else None
+    truth = open_dataset(f"rosbag2:{args.bag}", classes=classes)
+    foreign = [name for name in truth.names if name not in names]
+    if foreign:
+        raise InputError(
+            f"{args.bag}: the ground truth has classes that the model lacks, {', '.join(foreign)}; "
+            f"map them with --map to {', '.join(names)} or ignore"
+        )
+    return truth
 
 
 def _bag_lines(data: Mapping[str, Any], score: BagScore | None) -> list[tuple[str, Any]]:

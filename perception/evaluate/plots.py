@@ -89,7 +89,9 @@ def reliability(calibration: Calibration) -> str:
 def confusion_matrix(counts: Ints, names: Sequence[str]) -> str:
     """Counts of truth (rows) against result (columns), coloured by share of the row."""
     labels = [*names, "nothing"]
-    used = np.flatnonzero((counts.sum(axis=0) + counts.sum(axis=1)) > 0)
+    occurs = counts.sum(axis=0) + counts.sum(axis=1) > 0
+    occurs[-1] = True
+    used = np.flatnonzero(occurs)
     if len(used) > MAX_CURVES + 1:
         # "nothing" stays whatever its rank.
         ranked = sorted(used[:-1], key=lambda k: (-counts[k].sum(), k))[:MAX_CURVES]

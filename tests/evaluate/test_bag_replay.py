@@ -143,3 +143,15 @@ def test_graph_without_a_detector_is_refused(tmp_path, capsys):
     bag = write_bag(tmp_path / "drive")
     assert main(["eval", "bag", str(bag), "--graph", str(graph)]) == 2
     assert "has no enabled detector" in capsys.readouterr().err
+
+
+def test_truth_of_a_class_that_the_model_lacks_is_named_and_can_be_mapped(tmp_path, graph, capsys):
+    model = onnx_models.bright_cell_detector(tmp_path / "other.onnx", names=("lamp", "dark"))
+    bag = write_bag(tmp_path / "drive")
+    arguments = ["eval", "bag", str(bag), "--graph", str(graph), "--model", str(model)]
+    assert main(arguments) == 2
+    assert "classes that the model lacks, bright; map them with --map" in capsys.readouterr().err
+    (tmp_path / "map.yaml").write_text("map: {bright: lamp}\n")
+    out = tmp_path / "out.json"
+    assert main([*arguments, "--map", str(tmp_path / "map.yaml"), "--json", str(out)]) == 0
+    assert json.loads(out.read_text())["figures"]["detection"]["ar100"] > 0.9
