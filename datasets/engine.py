@@ -11,6 +11,7 @@ import json
 import multiprocessing
 import os
 import shutil
+import sys
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -35,7 +36,10 @@ UNITS_A_TASK = 512
 
 
 class Engine(Protocol):
-    """Runs a function over units."""
+    """Runs a function over units. work: folder that all its processes see, None for any."""
+
+    @property
+    def work(self) -> Path | None: ...
 
     def map(
         self, task: Task, units: Sequence[str], schema: pa.Schema, title: str
@@ -70,6 +74,7 @@ class LocalEngine:
 
     workers: int = 0
     quiet: bool = True
+    work: Path | None = None
 
     def read(self, plan: Plan) -> Iterator[pa.RecordBatch]:
         return _read(self, plan)
@@ -171,7 +176,7 @@ class SparkEngine:
         try:
             frame = session.read.parquet(f"file://{folder}/units.parquet")
             # One partition a unit: a lost worker costs what it was working on, nothing else.
-            frame = frame.repartitionByRange(max(1, len(units)), "number")
+            frame = frame.repartition(max(1, len(units)))
             result = frame.mapInArrow(
                 partial(_spark_task, task), from_arrow_schema(_numbered(schema))
             )
@@ -189,6 +194,8 @@ class SparkEngine:
             raise InputError(
                 "--engine spark needs pyspark: pip install 'waysight[spark]'"
             ) from None
+        # Spark would start "python3"; workers need the packages that this interpreter has.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         builder = SparkSession.builder.master(self.master).appName(f"waysight: {title}")
         settings = {
             "spark.sql.execution.arrow.pyspark.enabled": "true",

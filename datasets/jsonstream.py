@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from perception.errors import InputError
 
-BLOCK = 2 << 20
+BLOCK = 1 << 20
 MAX_ELEMENT = 256 << 20
 """One element larger than this (bytes) is refused: it would break the promise about memory."""
 

@@ -64,7 +64,8 @@ CHECKED = pa.schema(
         ("split", pa.string()),
         ("sequence", pa.string()),
         ("has_picture", pa.bool_()),
-        ("hash", pa.uint64()),  # null: not decoded, or it could not be
+        # 16 hexadecimal digits, because Spark has no unsigned numbers; null: not decoded.
+        ("hash", pa.string()),
         ("labels", pa.list_(pa.string())),  # class names that occur, and how often:
         ("counts", pa.list_(pa.int64())),
         ("findings", pa.list_(FINDING)),
@@ -99,7 +100,7 @@ def lint(
     settings = settings or LintSettings()
     engine = engine or LocalEngine(workers=1)
     rows = _Checked()
-    with index_file(dataset) as index:
+    with index_file(dataset, engine.work) as index:
         task = partial(check_group, index, dataset.root, settings)
         units = [str(i) for i in range(len(dataset.store.sizes))]
         for batch in engine.map(task, units, CHECKED, "checking"):
@@ -119,13 +120,14 @@ def lint(
 
 
 @contextmanager
-def index_file(dataset: Dataset) -> Iterator[Path]:
-    """The data set's index as a file that other processes can open."""
+def index_file(dataset: Dataset, work: Path | None) -> Iterator[Path]:
+    """The data set's index as a file that other processes can open, made in `work` if need be."""
     if isinstance(dataset.store, ParquetStore):
         yield dataset.store.path
         return
     assert isinstance(dataset.store, MemoryStore)
-    with tempfile.TemporaryDirectory(prefix="waysight-") as folder:
+    with tempfile.TemporaryDirectory(prefix="waysight-", dir=work) as folder:
+        Path(folder).chmod(0o755)  # workers may run as another user
         path = Path(folder) / "index.parquet"
         write_index(dataset.store, path)
         yield path
@@ -151,7 +153,7 @@ class _Checked:
         self.names += columns["name"]
         self.splits += columns["split"]
         self.sequences += columns["sequence"]
-        self.hashes += columns["hash"]
+        self.hashes += [None if h is None else int(h, 16) for h in columns["hash"]]
         self.missing += columns["has_picture"].count(False)
         for split, names, counts in zip(
             columns["split"], columns["labels"], columns["counts"], strict=True
@@ -203,7 +205,7 @@ def check_group(
         pa.array(range(start, start + columns.pictures), pa.int64()),
         *(columns.batch.column(name) for name in ("image", "name", "split", "sequence")),
         pa.array(present, pa.bool_()),
-        pa.array(hashes, pa.uint64()),
+        pa.array([None if h is None else f"{h:016x}" for h in hashes], pa.string()),
         lists(ends, pa.array(names, pa.string())),
         lists(ends, pa.array(counts, pa.int64())),
         lists(finding_ends, finding_array(items)),

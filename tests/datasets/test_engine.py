@@ -190,7 +190,6 @@ def engine_of(cluster: Cluster) -> SparkEngine:
         "spark.ui.enabled": "false",
         "spark.sql.adaptive.enabled": "false",
         "spark.executorEnv.PYTHONPATH": root,
-        "spark.pyspark.python": sys.executable,
     }
     return SparkEngine(cluster.url, cluster.folder, tuple(settings.items()))
 
