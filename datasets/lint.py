@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,7 +25,7 @@ from perception.datasets.duplicates import groups_of_similar
 from perception.datasets.engine import Engine, LocalEngine
 from perception.datasets.opening import write_index
 from perception.datasets.pictures import check_and_hash, difference_hash, read_header
-from perception.datasets.report import Finding, Report
+from perception.datasets.report import Finding, Report, Severity
 from perception.datasets.rows import FINDING, Columns, finding_array, lists
 from perception.datasets.text import check_inside
 from perception.errors import InputError
@@ -248,7 +248,7 @@ def _check_boxes(columns: Columns, settings: LintSettings) -> Iterator[tuple[int
         thin = good & ~tiny & (np.maximum(w / h, h / w) > settings.aspect)
         full = good & known & (w * h >= settings.full * width * height)
     allowed = np.asarray([not settings.classes or name in settings.classes for name in used])
-    checks = (
+    checks: tuple[tuple[Severity, str, Any, Callable[[int], str]], ...] = (
         (
             "error",
             "box-degenerate",
@@ -287,7 +287,7 @@ def _check_boxes(columns: Columns, settings: LintSettings) -> Iterator[tuple[int
                 Finding(
                     severity,
                     code,
-                    f"{used[codes[i]]} [{corners}] {text(i)}",  # type: ignore[arg-type]
+                    f"{used[codes[i]]} [{corners}] {text(i)}",
                     columns.values("source")[picture],
                     int(lines[i]),
                     columns.values("name")[picture],

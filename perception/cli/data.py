@@ -362,13 +362,13 @@ def _split_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _split(args: argparse.Namespace) -> int:
     from perception.datasets.convert import convert
-    from perception.datasets.split import parse_shares, split
+    from perception.datasets.split import By, parse_shares, split
 
     shares = parse_shares(args.shares)
     if args.similar is not None and not 0 <= args.similar <= 16:
         raise InputError(f"--similar is {args.similar}, expected 0 to 16 bits")
     dataset = _open(args)
-    by = args.by or ("sequence" if any(s.sequence for s in dataset) else "hash")
+    by: By = args.by or ("sequence" if any(s.sequence for s in dataset) else "hash")
     assigned = split(dataset, shares, by=by, seed=args.seed, similar=args.similar)
     counts = Counter(assigned)
     print(
