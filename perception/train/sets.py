@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,12 @@ from perception.models.settings import ModelSettings
 IGNORE = "ignore"
 #: Label of an object of the group whose kind is not known.
 KIND_UNKNOWN = -1
+#: Label of an object that is neither taught nor punished.
+NEUTRAL = -2
+#: Problems of a set that an error lists.
+SHOWN = 20
+#: Label, box (xyxy), and whether the box covers a group.
+Row = tuple[int, list[float], bool]
 ANY_SIZE = np.inf
 
 
@@ -27,7 +33,8 @@ ANY_SIZE = np.inf
 class SetSettings:
     """One set.
 
-    annotations: COCO json; pictures are looked up beside it.
+    annotations: COCO json, pictures looked up beside it; or `FORMAT:path` or a folder of another
+        format that `perception.datasets` reads (`yolo:labels`).
     classes: the set's class name -> one of the model's names, the group's name (kind unknown), or
         "ignore". A class that is one of the model's names needs no entry; any other is an error.
     annotated: ranking channels of which the set labels every object. Only these give negatives.
@@ -71,49 +78,47 @@ class Picture:
 
 
 def read_set(settings: SetSettings, model: ModelSettings, root: Path) -> list[Picture]:
-    """All pictures of a set.
+    """All pictures of a set: COCO json, or any other format that `perception.datasets` reads.
 
     InputError lists, with the file, every annotation that cannot be taught: an unknown class or
     picture, a box without width or height or with swapped corners.
     """
+    if not settings.annotations.endswith(".json"):
+        # Imported here: these readers need more packages than COCO json does.
+        from perception.train.formats import read_dataset
+
+        return read_dataset(settings, model, root)
     path = root / settings.annotations
     data = _read_json(path)
-    targets = _targets(path, data, settings, model)
+    targets = {
+        category["id"]: class_target(category["name"], str(path), settings, model)
+        for category in data["categories"]
+    }
     images = {image["id"]: image for image in data["images"]}
-    rows: dict[Any, list[tuple[int, list[float], bool]]] = {key: [] for key in images}
+    rows: dict[Any, list[Row]] = {key: [] for key in images}
     problems = []
     for position, annotation in enumerate(data["annotations"]):
-        name = f"annotation id {annotation.get('id', f'at position {position}')}"
         problem = _problem(annotation, images, targets)
         if problem:
+            name = f"annotation id {annotation.get('id', f'at position {position}')}"
             problems.append(f"{name}: {problem}")
-            continue
-        x, y, w, h = annotation["bbox"]
-        rows[annotation["image_id"]].append(
-            (
-                targets[annotation["category_id"]],
-                [x, y, x + w, y + h],
-                bool(annotation.get("iscrowd", 0)),
-            )
-        )
+        else:
+            rows[annotation["image_id"]].append(_row(annotation, targets))
     for image in images.values():
-        if not (path.parent / image["file_name"]).is_file():
-            problems.append(
-                f"image id {image['id']}: no such picture {path.parent / image['file_name']}"
-            )
+        file = path.parent / image["file_name"]
+        if not file.is_file():
+            problems.append(f"image id {image['id']}: no such picture {file}")
     if problems:
-        shown = "; ".join(problems[:20]) + (
-            f"; and {len(problems) - 20} more" if len(problems) > 20 else ""
-        )
-        raise InputError(f"{path}: {shown}")
+        raise InputError(f"{path}: {join_problems(problems)}")
     filled = _read_json(root / settings.filled)["pictures"] if settings.filled else {}
     below = settings.unlabelled_below_area
     if below < 0:
         below = float(data.get("info", {}).get("unlabelled_below_area", 0.0))
-    pictures = [
-        _picture(
+    return [
+        make_picture(
             path.parent / image["file_name"],
-            image,
+            int(image["width"]),
+            int(image["height"]),
             rows[key],
             settings,
             model,
@@ -123,7 +128,18 @@ def read_set(settings: SetSettings, model: ModelSettings, root: Path) -> list[Pi
         for key, image in images.items()
         if rows[key] or not settings.skip_empty
     ]
-    return pictures
+
+
+def _row(annotation: Any, targets: Mapping[int, int]) -> Row:
+    x, y, w, h = annotation["bbox"]
+    crowd = bool(annotation.get("iscrowd", 0))
+    return targets[annotation["category_id"]], [x, y, x + w, y + h], crowd
+
+
+def join_problems(problems: Sequence[str]) -> str:
+    """The first SHOWN problems, and how many more there are."""
+    more = f"; and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
+    return "; ".join(problems[:SHOWN]) + more
 
 
 def _read_json(path: Path) -> Any:
@@ -135,25 +151,20 @@ def _read_json(path: Path) -> Any:
         raise InputError(f"{path}:{error.lineno}: not JSON ({error.msg})") from None
 
 
-def _targets(path: Path, data: Any, settings: SetSettings, model: ModelSettings) -> dict[int, int]:
-    """Category id -> index into the model's names, KIND_UNKNOWN, or -2 for ignore."""
-    special = {IGNORE: -2}
+def class_target(name: str, where: str, settings: SetSettings, model: ModelSettings) -> int:
+    """A set's class -> index into the model's names, KIND_UNKNOWN, or NEUTRAL."""
+    special = {IGNORE: NEUTRAL}
     if model.group:
         special[model.group_name] = KIND_UNKNOWN
-    targets = {}
-    for category in data["categories"]:
-        name = category["name"]
-        target = settings.classes.get(name, name)
-        if target in model.names:
-            targets[category["id"]] = model.names.index(target)
-        elif target in special:
-            targets[category["id"]] = special[target]
-        else:
-            raise InputError(
-                f"{path}: class {name!r} has no target; name one of "
-                f"{', '.join((*model.names, *special))} for it under `classes`"
-            )
-    return targets
+    target = settings.classes.get(name, name)
+    if target in model.names:
+        return model.names.index(target)
+    if target in special:
+        return special[target]
+    raise InputError(
+        f"{where}: class {name!r} has no target; name one of "
+        f"{', '.join((*model.names, *special))} for it under `classes`"
+    )
 
 
 def _problem(annotation: Any, images: Mapping[Any, Any], targets: Mapping[int, int]) -> str:
@@ -171,16 +182,20 @@ def _problem(annotation: Any, images: Mapping[Any, Any], targets: Mapping[int, i
     return ""
 
 
-def _picture(
+def make_picture(
     file: Path,
-    image: Any,
-    rows: list[tuple[int, list[float], bool]],
+    width: int,
+    height: int,
+    rows: Sequence[Row],
     settings: SetSettings,
     model: ModelSettings,
     below: float,
     filled: list[list[float]],
 ) -> Picture:
-    width, height = int(image["width"]), int(image["height"])
+    """A picture from its labels, with regions for what the set did not annotate.
+
+    below: share of the picture below which objects may be unlabelled. filled: a teacher's finds.
+    """
     whole = [0.0, 0.0, float(width), float(height)]
     channels = model.channels
     regions: list[list[float]] = []
@@ -194,7 +209,7 @@ def _picture(
         box = [min(max(v, 0.0), whole[2 + i % 2]) for i, v in enumerate(box)]
         if box[2] - box[0] < 1 or box[3] - box[1] < 1:
             continue
-        if target == -2 or crowd:
+        if target == NEUTRAL or crowd:
             regions += [[*box, index, ANY_SIZE] for index in range(len(channels))]
         else:
             boxes.append(box)

@@ -206,3 +206,31 @@ def test_warped_labels_stay_on_their_pixels() -> None:
             ys, xs = np.nonzero(made.image[:, :, 0] > 140)
             seen = [xs.min(), ys.min(), xs.max() + 1, ys.max() + 1]
             assert np.abs(made.boxes[0] - seen).max() <= 1.5
+
+
+def test_yolo_labels_outside_the_class_list_are_named_with_file_and_line(tmp_path: Path) -> None:
+    # C12: three classes; 3, -1 and 1.5 are outside 0..2
+    labels = {
+        "a": "2 0.5 0.5 0.2 0.2\n",
+        "b": "0 0.5 0.5 0.2 0.2\n3 0.5 0.5 0.2 0.2\n",
+        "c": "-1 0.5 0.5 0.2 0.2\n",
+        "d": "1.5 0.5 0.5 0.2 0.2\n",
+    }
+    for folder in ("images/train", "labels/train"):
+        (tmp_path / folder).mkdir(parents=True)
+    for name, text in labels.items():
+        cv2.imwrite(str(tmp_path / f"images/train/{name}.png"), np.zeros((64, 64, 3), np.uint8))
+        (tmp_path / f"labels/train/{name}.txt").write_text(text)
+    (tmp_path / "data.yaml").write_text(
+        "path: .\ntrain: images/train\nnames: [car, truck, person]\n"
+    )
+    with pytest.raises(InputError) as error:
+        read_set(SetSettings("yolo:data.yaml"), MODEL, tmp_path)
+    text = str(error.value)
+    for spot in ("b.txt:2", "c.txt:1", "d.txt:1", "0..2"):
+        assert spot in text, text
+    assert "a.txt" not in text
+    for name in ("b", "c", "d"):
+        (tmp_path / f"labels/train/{name}.txt").write_text("")
+    pictures = read_set(SetSettings("yolo:data.yaml"), MODEL, tmp_path)
+    assert sorted(len(picture.boxes) for picture in pictures) == [0, 0, 0, 1]
