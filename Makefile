@@ -12,7 +12,7 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
 # Where a ROS 2 distribution is sourced, its packages are used and none are installed.
 DEMO_EXTRAS := cpu,demo,$(if $(ROS_DISTRO),bags,ros)
-TEST_EXTRAS := train,eval,data,factory,dev
+TEST_EXTRAS := train,eval,data,spark,factory,dev
 
 # What an environment is made from. It is set up again only when this changes: a pull that changes
 # no requirement, or a new time stamp on a file, costs nothing.
