@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -29,7 +29,7 @@ from perception.frame import Frame
 from perception.runtime.preprocess import as_three_channels
 from ros_nodes import qos
 from ros_nodes import topics as names
-from ros_nodes.convert import NameIndex, image_frame, read_detections, stamp_ns
+from ros_nodes.convert import NameIndex, raw_image_frame, read_raw_detections
 from ros_nodes.diagnostics import ERROR, WARN, Counters, Status
 from ros_nodes.lifecycle import WaysightNode, run
 from ros_nodes.mcap_file import McapFile
@@ -142,10 +142,14 @@ class RecorderNode(WaysightNode[RecorderParameters]):
     def _follow_video(self, video: _VideoThread) -> None:
         p = self.parameters
         self._subscriptions_by_topic["video boxes"] = self.create_subscription(
-            Detection2DArray, p.video_boxes, video.add_boxes, qos.results(p.depth)
+            Detection2DArray, p.video_boxes, video.add_boxes, qos.results(p.depth), raw=True
         )
         self._subscriptions_by_topic["video"] = self.create_subscription(
-            Image, names.IMAGE, video.add_image, qos.image_subscription(depth=p.depth)
+            Image,
+            names.IMAGE,
+            video.add_image,
+            qos.image_subscription(depth=p.depth),
+            raw=True,
         )
 
     def deactivate(self) -> None:
@@ -312,18 +316,19 @@ class _VideoThread:
         self._thread = threading.Thread(target=self._run, name="video", daemon=True)
         self._thread.start()
 
-    def add_image(self, message: Image) -> None:
-        """Take a picture; when the encoder is too slow it is dropped and counted."""
+    def add_image(self, message: bytes) -> None:
+        """Take a serialised picture; when the encoder is too slow it is dropped and counted."""
         self.counters.add(received=1)
-        self._put(message)
+        self._put(self._accept_image, message)
 
-    def add_boxes(self, message: Detection2DArray) -> None:
-        """Take the boxes of a picture."""
-        self._put(message)
+    def add_boxes(self, message: bytes) -> None:
+        """Take the serialised boxes of a picture."""
+        self._put(self._accept_boxes, message)
 
-    def _put(self, message: Any) -> None:
+    def _put(self, accept: Callable[[bytes], None], message: bytes) -> None:
+        # Reading is left to the video's thread: the executor's also notes when results arrive.
         try:
-            self._jobs.put_nowait(message)
+            self._jobs.put_nowait((accept, message))
         except queue.Full:
             self.counters.add(dropped=1)
 
@@ -339,23 +344,23 @@ class _VideoThread:
         try:
             while not (self._closing.is_set() and self._jobs.empty()):
                 with suppress(queue.Empty):
-                    self._accept(self._jobs.get(timeout=0.1))
+                    accept, message = self._jobs.get(timeout=0.1)
+                    try:
+                        accept(message)
+                    except InputError:
+                        self.counters.add(invalid=1)
                 self._write_ready(self._parameters.video_patience)
             self._write_ready(0.0)
         except Exception as error:
             self.trouble = f"{self._path}: video stopped: {error}"
 
-    def _accept(self, message: Any) -> None:
-        if isinstance(message, Detection2DArray):
-            stamp = stamp_ns(message.header.stamp)
-            self._boxes[stamp] = read_detections(message, self._names)
-            return
-        try:
-            frame = image_frame(message)
-        except InputError:
-            self.counters.add(invalid=1)
-            return
+    def _accept_image(self, message: bytes) -> None:
+        frame = raw_image_frame(message)
         self._pictures[frame.stamp_ns] = (frame, time.monotonic())
+
+    def _accept_boxes(self, message: bytes) -> None:
+        frame, detections = read_raw_detections(message, self._names)
+        self._boxes[frame.stamp_ns] = detections
 
     def _write_ready(self, patience: float) -> None:
         """Write, in order, every picture whose boxes are here or not to be expected any more."""
