@@ -350,15 +350,18 @@ class GroundTracks:
         drove = seconds * np.array([vx * cos - vy * sin, vx * sin + vy * cos])
         cos, sin = math.cos(angle), math.sin(angle)
         turn = np.array([[cos, sin], [-sin, cos]])
+        motion.state[:2] += seconds * motion.state[2:] - drove
         step = np.eye(4)
-        step[:2, 2:] = np.eye(2) * seconds
-        rotate = np.kron(np.eye(2), turn)
-        motion.state = step @ motion.state
-        motion.state[:2] -= drove
+        step[0, 2] = step[1, 3] = seconds
+        rotate = np.zeros((4, 4))
+        rotate[:2, :2] = rotate[2:, 2:] = turn
         motion.state = rotate @ motion.state
         # White-noise acceleration (Bar-Shalom, Estimation with Applications, section 6.3.2).
-        gain = np.concatenate([np.eye(2) * seconds**2 / 2, np.eye(2) * seconds])
-        noise = self._acceleration**2 * gain @ gain.T
+        variance = self._acceleration**2
+        noise = np.zeros((4, 4))
+        noise[0, 0] = noise[1, 1] = variance * seconds**4 / 4
+        noise[2, 2] = noise[3, 3] = variance * seconds**2
+        noise[0, 2] = noise[2, 0] = noise[1, 3] = noise[3, 1] = variance * seconds**3 / 2
         motion.covariance = rotate @ (step @ motion.covariance @ step.T + noise) @ rotate.T
 
 
