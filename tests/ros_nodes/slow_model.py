@@ -11,7 +11,7 @@ from tests.onnx_models import bright_cell_detector
 SIDE = 768
 
 
-def slow_detector(path: Path, products: int = 40) -> Path:
+def slow_detector(path: Path, products: int = 6) -> Path:
     """The bright-cell detector behind a chain of matrix products whose outcome is not used."""
     model = onnx.load(str(bright_cell_detector(path)))
     graph = model.graph

@@ -126,9 +126,7 @@ def test_yuv_has_the_colours_of_the_picture(
 
 @pytest.mark.parametrize("pattern", ["rggb", "bggr", "gbrg", "grbg"])
 @pytest.mark.parametrize(("bits", "dtype"), [(8, np.uint8), (16, np.uint16)])
-def test_bayer_mosaic_of_one_colour_gives_that_colour(
-    pattern: str, bits: int, dtype: type
-) -> None:
+def test_bayer_mosaic_of_one_colour_gives_that_colour(pattern: str, bits: int, dtype: type) -> None:
     scale = 257 if bits == 16 else 1
     value = {"r": 200 * scale, "g": 100 * scale, "b": 50 * scale}
     cell = np.array([value[c] for c in pattern], dtype).reshape(2, 2)
