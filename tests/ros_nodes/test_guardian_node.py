@@ -216,7 +216,9 @@ def test_c57_the_last_message_on_any_shutdown_is_zero(fresh, number):
     code, took, log = rig.end(number)
     assert rig.velocities[-1][1:] == (0, 0, 0)
     assert code == 0
-    assert took < 2.0
+    # Two seconds of a machine that has a core free; a busy one shares its cores out.
+    share = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+    assert took < 2.0 * share
     assert "Traceback" not in log and "already" not in log
 
 
