@@ -194,6 +194,7 @@ def engine_of(cluster: Cluster) -> SparkEngine:
     return SparkEngine(cluster.url, cluster.folder, tuple(settings.items()))
 
 
+@pytest.mark.timeout(900)  # four Java processes start from cold
 def test_spark_gives_what_this_process_gives(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,6 +208,7 @@ def test_spark_gives_what_this_process_gives(
     assert lint(alone, settings).to_json() == lint(spark, settings, engine_of(cluster)).to_json()
 
 
+@pytest.mark.timeout(900)  # four Java processes start from cold
 def test_a_killed_worker_loses_nothing(cluster: Cluster, tmp_path: Path) -> None:
     units = [f"u{i:02d}" for i in range(10)]
 
