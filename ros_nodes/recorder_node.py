@@ -27,6 +27,7 @@ from perception.draw import draw
 from perception.errors import InputError
 from perception.frame import Frame
 from perception.runtime.preprocess import as_three_channels
+from perception.video import VideoFile
 from ros_nodes import qos
 from ros_nodes import topics as names
 from ros_nodes.convert import NameIndex, raw_image_frame, read_raw_detections
@@ -35,7 +36,6 @@ from ros_nodes.lifecycle import WaysightNode, run
 from ros_nodes.mcap_file import McapFile
 from ros_nodes.parameters import NodeParameters, parameter
 from ros_nodes.schemas import message_class
-from ros_nodes.video_file import VideoFile
 
 FLUSH_SECONDS = 0.5
 LOOK_SECONDS = 0.5

@@ -23,7 +23,7 @@ from perception.files import atomic_path, write_json
 from perception.runtime.detector import Detector
 from perception.runtime.preprocess import as_three_channels
 from perception.runtime.session import PROVIDERS
-from perception.sources import Source, SourceFrame, open_source
+from perception.sources import NANOSECONDS, Source, SourceFrame, open_source
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -112,19 +112,28 @@ def picture_writer(folder: Path) -> Iterator[Writer]:
 
 @contextmanager
 def video_writer(path: Path, rate: float) -> Iterator[Writer]:
-    """Writes pictures of one size as a video; nothing is left behind when it fails."""
+    """Writes pictures of one size as H.264; nothing is left behind when it fails.
+
+    Raises InputError where PyAV is not installed.
+    """
+    try:
+        # Imported here: pictures are annotated without it.
+        from perception.video import VideoFile
+    except ModuleNotFoundError:
+        raise InputError(
+            "writing video needs PyAV, which is not installed: pip install 'waysight[bags]'"
+        ) from None
     with atomic_path(path) as temporary, ExitStack() as stack:
-        writers: list[cv2.VideoWriter] = []
+        files: list[VideoFile] = []
+        count = 0
 
         def write(name: str, image: npt.NDArray[np.uint8]) -> None:
-            if not writers:
-                size = (image.shape[1], image.shape[0])
-                code = cv2.VideoWriter.fourcc(*"mp4v")
-                writers.append(cv2.VideoWriter(str(temporary), code, rate, size))
-                stack.callback(writers[0].release)
-                if not writers[0].isOpened():
-                    raise InputError(f"{path}: this OpenCV cannot write MPEG-4 video")
-            writers[0].write(image)
+            nonlocal count
+            if not files:
+                files.append(VideoFile(temporary, image.shape[1], image.shape[0]))
+                stack.callback(files[0].close)
+            files[0].write(image, round(count * NANOSECONDS / rate))
+            count += 1
 
         yield write
 

@@ -18,7 +18,7 @@ LAYERS = (
     {"geometry", "contract"},
     {
         *("models", "train", "export", "evaluate", "datasets"),
-        *("runtime", "tracking", "safety", "simulation", "zoo", "sources", "draw"),
+        *("runtime", "tracking", "safety", "simulation", "zoo", "sources", "draw", "video"),
     },
     {"cli", "ros_nodes", "perception"},
 )
