@@ -141,7 +141,8 @@ class Network(nn.Module):
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
         distances, logits = self.head(self.neck(*self.backbone(images)))
         anchors = anchor_points(images.shape[3], images.shape[2], images.device)
-        return decode_boxes(distances.float(), anchors), logits.float()
+        full = torch.get_default_dtype()  # out of autocast
+        return decode_boxes(distances.to(full), anchors), logits.to(full)
 
     def predict(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """images (B, 3, H, W) 0..1 -> boxes (B, A, 4) network pixels, scores (B, A, C)."""

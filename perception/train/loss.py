@@ -94,7 +94,7 @@ class DetectionLoss:
             hit = (inside | covered) & (area <= regions[:, 5:6])
             rows, columns = hit.nonzero(as_tuple=True)
             free[owner[rows], columns, regions[rows, 4].long()] = True
-        return (~free).float()
+        return (~free).to(boxes.dtype)
 
     def _positive(
         self,

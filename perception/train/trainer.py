@@ -301,7 +301,7 @@ class Trainer:
 
     def _losses(self, batch: Batch) -> dict[str, Tensor]:
         """Named losses and their "total"."""
-        images = batch.images.float().div_(255)
+        images = batch.images.to(torch.get_default_dtype()).div_(255)
         with self.device.arithmetic():
             if not isinstance(self.network, Network):
                 own: dict[str, Tensor] = cast(Any, self.network).losses(

@@ -86,7 +86,8 @@ def _predict_batch(
         plan.apply(image, contract.pad_value) for plan, image in zip(plans, images, strict=True)
     ]
     device = next(network.parameters()).device
-    tensor = torch.from_numpy(np.stack(fitted)).to(device).permute(0, 3, 1, 2).float().div_(255)
+    pixels = torch.from_numpy(np.stack(fitted)).to(device).permute(0, 3, 1, 2)
+    tensor = pixels.to(torch.get_default_dtype()).div_(255)
     boxes, scores = cast(Any, network).predict(tensor)
     outputs = {"boxes": boxes.cpu().numpy(), "scores": scores.cpu().numpy()}
     return postprocess(outputs, contract, plans, score_threshold=threshold)
