@@ -10,20 +10,28 @@ from perception.errors import InputError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("settings", nargs="?", type=Path, metavar="FILE.yaml", help="settings of the run")
+    parser.add_argument(
+        "settings", nargs="?", type=Path, metavar="FILE.yaml", help="settings of the run"
+    )
     parser.add_argument(
         "overrides", nargs="*", metavar="a.b=c", help="settings that replace those of the file"
     )
-    parser.add_argument("--resume", type=Path, metavar="RUN", help="continue the run in this folder")
     parser.add_argument(
-        "--from", dest="start", type=Path, metavar="CHECKPOINT",
+        "--resume", type=Path, metavar="RUN", help="continue the run in this folder"
+    )
+    parser.add_argument(
+        "--from",
+        dest="start",
+        type=Path,
+        metavar="CHECKPOINT",
         help="start with the weights of a checkpoint, and a fresh schedule",
     )
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="folder of the run (default: runs/NAME-N)"
     )
     parser.add_argument(
-        "--fast", action="store_true",
+        "--fast",
+        action="store_true",
         help="prove the whole path on a tiny generated set: two epochs, evaluate, export, detect",
     )
 
