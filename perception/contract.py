@@ -48,6 +48,8 @@ class ModelContract:
     convention: how the outputs are read (runtime/decode.py). strides: feature strides in pixels.
     score_threshold, iou_threshold, max_detections: defaults of the detector.
     max_batch: largest number of pictures in one call.
+    exclusive: class names of which one place holds only one, such as the kinds of vehicle: boxes
+        of them suppress each other as if they were of one class.
     provenance: free text such as training data, licence, recipe.
     """
 
@@ -66,6 +68,7 @@ class ModelContract:
     iou_threshold: float = 0.6
     max_detections: int = 300
     max_batch: int = 16
+    exclusive: tuple[str, ...] = ()
     provenance: Mapping[str, str] = field(default_factory=dict)
     version: int = CONTRACT_VERSION
 
@@ -101,6 +104,8 @@ class ModelContract:
             raise InputError(f"contract: std is {self.std!r}, expected numbers above 0")
         if not self.strides or any(not isinstance(s, int) or s < 1 for s in self.strides):
             raise InputError(f"contract: strides is {self.strides!r}, expected whole numbers")
+        for name in self.exclusive:
+            self.labels.index(name)
         if self.version != CONTRACT_VERSION:
             raise InputError(
                 f"contract: version is {self.version!r}, this release reads {CONTRACT_VERSION}"
@@ -145,7 +150,7 @@ class ModelContract:
             if key not in data:
                 raise InputError(f"contract: {key} is missing")
         values: dict[str, Any] = dict(data)
-        for key in ("names", "mean", "std", "strides"):
+        for key in ("names", "mean", "std", "strides", "exclusive"):
             if key in values:
                 if not isinstance(values[key], (list, tuple)):
                     raise InputError(f"contract: {key} is {values[key]!r}, expected a list")

@@ -62,6 +62,7 @@ def make_contract(
         convention=settings.form,
         max_batch=settings.max_batch,
         max_detections=settings.max_detections,
+        exclusive=model.group,
         provenance=provenance,
     )
 

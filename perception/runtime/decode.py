@@ -71,7 +71,7 @@ def postprocess(
                 )
             )
             continue
-        results.append(_finish(found, resize, iou, limit))
+        results.append(_finish(found, resize, contract, iou, limit))
     return results
 
 
@@ -118,11 +118,21 @@ def decode(
     )
 
 
-def _finish(found: Candidates, resize: Resize, iou_threshold: float, limit: int) -> Detections:
+def _finish(
+    found: Candidates,
+    resize: Resize,
+    contract: ModelContract,
+    iou_threshold: float,
+    limit: int,
+) -> Detections:
     boxes = resize.to_original(found.boxes)
     sides = boxes[:, 2:] - boxes[:, :2]
     rows = np.flatnonzero((sides > 0).all(axis=1))
-    keep = rows[nms(boxes[rows], found.scores[rows], found.labels[rows], iou_threshold)[:limit]]
+    kinds = found.labels
+    if contract.exclusive:
+        members = [contract.names.index(name) for name in contract.exclusive]
+        kinds = np.where(np.isin(kinds, members), members[0], kinds)
+    keep = rows[nms(boxes[rows], found.scores[rows], kinds[rows], iou_threshold)[:limit]]
     return Detections.create(
         boxes[keep],
         np.minimum(found.scores[keep], 1.0),

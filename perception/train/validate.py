@@ -36,7 +36,13 @@ class ValSet:
 
 def plain_contract(model: ModelSettings, resize: str = "letterbox") -> ModelContract:
     """The contract an export of this network carries."""
-    return ModelContract(names=model.names, width=model.width, height=model.height, resize=resize)  # type: ignore[arg-type]
+    return ModelContract(
+        names=model.names,
+        width=model.width,
+        height=model.height,
+        resize=resize,  # type: ignore[arg-type]
+        exclusive=model.group,
+    )
 
 
 @torch.no_grad()

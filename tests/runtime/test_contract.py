@@ -39,6 +39,7 @@ def test_json_round_trip_keeps_everything() -> None:
         ({"pad_value": 300}, "pad_value"),
         ({"version": 9}, "version is 9"),
         ({"strides": []}, "strides"),
+        ({"exclusive": ["car"]}, "'car' is not one of"),
     ],
 )
 def test_a_wrong_field_is_named_with_what_was_found(

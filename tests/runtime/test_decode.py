@@ -165,6 +165,16 @@ def test_classes_that_are_not_wanted_give_way_to_the_next_best() -> None:
     assert found.scores.tolist() == pytest.approx([0.4])
 
 
+def test_exclusive_classes_share_a_place_with_others_only() -> None:
+    rows = [(0, 0, 50, 50, 0.9, 0), (1, 0, 50, 50, 0.8, 1), (0, 0, 50, 50, 0.7, 2)]
+    names = ("car", "truck", "person")
+    apart = postprocess(rows_to_e2e(rows), contract("e2e", names=names), [IDENTITY])[0]
+    assert apart.labels.tolist() == [0, 1, 2]
+    exclusive = contract("e2e", names=names, exclusive=("car", "truck"))
+    found = postprocess(rows_to_e2e(rows), exclusive, [IDENTITY])[0]
+    assert found.labels.tolist() == [0, 2]
+
+
 def test_a_class_number_outside_the_names_counts_as_invalid() -> None:
     rows = [(0, 0, 10, 10, 0.9, 7), (0, 0, 10, 10, 0.9, 1)]
     found = postprocess(rows_to_e2e(rows), contract("e2e"), [IDENTITY])[0]
