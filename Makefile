@@ -23,9 +23,11 @@ KEY = $(shell { cat pyproject.toml setup.py setup.cfg; pwd; echo "$(ROS_DISTRO)"
 demo: setup-demo
 	@$(BIN)/waysight demo $${VIDEO:+--video "$$VIDEO"} --out out/demo
 
+# Node tests are real processes over real DDS on the cores that everything else uses too: one that
+# fails is run once more, and -ra lists it as rerun.
 test: setup-test
 	@$(MAKE) --no-print-directory lint
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest --reruns 1
 
 lint: setup-test
 	@$(BIN)/ruff check .
