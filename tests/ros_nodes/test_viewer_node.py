@@ -427,8 +427,11 @@ def test_a_person_sees_the_picture_then_a_stale_camera_then_a_lost_robot(
         assert browser.run("return document.querySelectorAll('#flow tbody tr').length") == 1
         frame = "return document.getElementById('frame').className"
         rig.feed_until(lambda: browser.run(frame) == "live", "a picture that counts as live")
+        # The banner fades to its colour within 0.2 s.
+        rig.feed_until(
+            lambda: _near(browser.screenshot()[40, 600], (67, 160, 46), 15), "a green banner"
+        )
         shot = browser.screenshot()
-        assert _near(shot[40, 600], (67, 160, 46), 15)  # the banner is green
         # The box's colour is somewhere in the left half, where the live picture is.
         left = shot[120:, :640].astype(int)
         assert (np.abs(left - np.array(class_color(1))).max(axis=2) < 40).sum() > 50
