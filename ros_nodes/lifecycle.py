@@ -357,8 +357,6 @@ def _run(
     factories: Sequence[NodeFactory], nodes: list[WaysightNode[Any]], stop: threading.Event
 ) -> int:
     handover = Handover()
-    # NOTE from the lead (remove when settled): an idle EventsExecutor was measured at 22 % of a
-    # core here, SingleThreadedExecutor at 0.5 % (/tmp/idle.py e|s). Measure both at 180 Hz, choose.
     executor = EventsExecutor()
     for factory in factories:
         node = factory(handover)
