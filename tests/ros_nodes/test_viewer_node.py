@@ -187,10 +187,17 @@ def test_annotated_jpeg_only_when_asked_for(rig: Rig) -> None:
 def test_page_shows_the_newest_picture_with_boxes_and_the_state(rig: Rig) -> None:
     stream = rig.get("/stream.mjpg")
     rig.feed_until(lambda: rig.state()["picture"]["objects"] == 1, "the picture")
-    # What comes first may be the notice that there is no picture yet.
-    while (picture := _next_picture(stream)).shape != (HEIGHT, WIDTH, 3):
-        pass
-    assert _near(picture[110, 40], class_color(1)) and _near(picture[200, 300], (90, 90, 90))
+    latest: list[np.ndarray] = []
+
+    def shown() -> bool:
+        latest[:] = [_next_picture(stream)]
+        # What comes first may be the notice that there is no picture yet, or a picture from
+        # before the class names arrived: colours go by a class's number.
+        right_size = latest[0].shape == (HEIGHT, WIDTH, 3)
+        return right_size and _near(latest[0][110, 40], class_color(1))
+
+    rig.feed_until(shown, "the box in the colour of its class")
+    assert _near(latest[0][200, 300], (90, 90, 90))
     state = rig.state()
     assert state["picture"]["frame_id"] == "optical" and state["picture"]["width"] == WIDTH
     assert state["flow"][0]["name"] == "/detector" and state["flow"][0]["rate"] == 9
