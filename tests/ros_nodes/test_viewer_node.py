@@ -438,13 +438,16 @@ def test_a_person_sees_the_picture_then_a_stale_camera_then_a_lost_robot(
         rig.feed_until(
             lambda: _near(browser.screenshot()[40, 600], (67, 160, 46), 15), "a green banner"
         )
-        shot = browser.screenshot()
-        # The box's colour is somewhere in the left half, where the live picture is.
-        left = shot[120:, :640].astype(int)
-        assert (np.abs(left - np.array(class_color(1))).max(axis=2) < 40).sum() > 50
+
+        def box_is_seen() -> bool:
+            # Somewhere in the left half, where the live picture is.
+            left = browser.screenshot()[120:, :640].astype(int)
+            return bool((np.abs(left - np.array(class_color(1))).max(axis=2) < 40).sum() > 50)
+
+        rig.feed_until(box_is_seen, "the box in the colour of its class")
 
         rig.peer.wait_for(lambda: browser.run(text) == "STALE", "STALE in the banner")
-        assert browser.run(frame) == "dead"
+        rig.peer.wait_for(lambda: browser.run(frame) == "dead", "a picture that counts as dead")
         assert "no picture" in browser.run("return document.getElementById('veil').textContent")
 
         rig.node.stop()
