@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from perception.datasets import pictures
 from perception.datasets.report import Finding, Report
 from perception.datasets.rows import SCHEMA, Columns
-from perception.datasets.sample import BagPicture, Sample
+from perception.datasets.sample import PER_BOX, BagPicture, Sample
 from perception.datasets.text import check_inside
 from perception.detections import Detections
 from perception.errors import InputError
@@ -197,19 +197,7 @@ class Dataset(Sequence[Sample]):
             ),
             ignore=ignore,
             scored=scored,
-            **{
-                name: columns.per_box(name)[keep]
-                for name in (
-                    "crowd",
-                    "occlusion",
-                    "truncation",
-                    "distance",
-                    "points",
-                    "velocity",
-                    "boxes_3d",
-                    "lines",
-                )
-            },
+            **{name: columns.per_box(name)[keep] for name in PER_BOX},
             box_ids=tuple(box_ids[i] for i in keep),
             box_attributes=tuple(json.loads(texts[i]) if texts[i] else {} for i in keep),
             image=self._image(columns.values("image")[picture]),

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from perception.datasets.convert import Converted, convert
 from perception.datasets.dataset import Dataset
 from perception.datasets.report import Report
-from perception.datasets.sample import Sample
+from perception.datasets.sample import PER_BOX, Sample
 from perception.files import write_json
 
 REPORT = "repairs.json"
@@ -100,20 +100,7 @@ def chosen(sample: Sample, rows: npt.NDArray[np.int64]) -> Sample:
     return replace(
         sample,
         truth=sample.truth[rows],
-        **{
-            name: getattr(sample, name)[rows]
-            for name in (
-                "scored",
-                "crowd",
-                "occlusion",
-                "truncation",
-                "distance",
-                "points",
-                "velocity",
-                "boxes_3d",
-                "lines",
-            )
-        },
+        **{name: getattr(sample, name)[rows] for name in ("scored", *PER_BOX)},
         box_ids=tuple(sample.box_ids[i] for i in rows),
         box_attributes=tuple(sample.box_attributes[i] for i in rows),
     )

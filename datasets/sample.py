@@ -26,6 +26,19 @@ class BagPicture:
     inner: int
 
 
+PER_BOX = (
+    "crowd",
+    "occlusion",
+    "truncation",
+    "distance",
+    "points",
+    "velocity",
+    "boxes_3d",
+    "lines",
+)
+"""Arrays of a Sample, and columns of a data set, with one row for each box."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Sample:
     """One picture and its ground truth; N boxes, K ignore regions, both may be 0.

@@ -24,12 +24,13 @@ from std_msgs.msg import Header
 from vision_msgs.msg import Detection2DArray, Detection3DArray
 from visualization_msgs.msg import MarkerArray
 
-from perception.detections import UNTRACKED, Detections
+from perception.detections import Detections
 from perception.errors import InputError
 from perception.geometry.camera import Camera, Mount
-from perception.geometry.ground import GroundEstimate, GroundSettings, GroundTracks, locate
+from perception.geometry.ground import GroundEstimate, GroundSettings, GroundTracks
 from perception.safety import Obstacles, Twist
 from perception.safety.obstacles import Capsules
+from perception.safety.place import place
 from perception.safety.shapes import Circle, collision_times
 from ros_nodes import convert, qos, topics
 from ros_nodes.diagnostics import ERROR, Ages, Counters, RateMeter, Status
@@ -280,22 +281,15 @@ class ObstaclesNode(WaysightNode[ObstaclesParameters]):
 
     def _place(self, detections: Detections, stamp: int) -> tuple[Obstacles, GroundEstimate]:
         assert self._camera
-        labels = [self._index.names[label] for label in detections.labels]
-        ids = ["" if track == UNTRACKED else str(track) for track in detections.track_ids]
-        places = locate(detections.boxes, labels, self._camera, self.parameters.ground())
-        ego = self._ego()
-        velocities = self._tracks.update(
-            ids, places.positions, places.covariances, stamp, (ego.vx, ego.vy, ego.wz)
+        return place(
+            detections,
+            self._index.names,
+            self._camera,
+            self._tracks,
+            stamp,
+            self._ego(),
+            self.parameters.ground(),
         )
-        found = Obstacles.create(
-            places.positions,
-            labels,
-            radii=places.radii,
-            covariances=places.covariances,
-            velocities=velocities,
-            ids=ids,
-        )
-        return found, places
 
     def _publish(
         self, found: Obstacles, places: GroundEstimate, detections: Detections, header: Header

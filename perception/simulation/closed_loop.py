@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from perception.detections import UNTRACKED, Detections
+from perception.detections import Detections
 from perception.errors import InputError
-from perception.geometry.ground import GroundTracks, locate
+from perception.geometry.ground import GroundTracks
 from perception.labels import FACTORY
 from perception.safety import STOPPED, Cause, Decision, Guardian, GuardianSettings, Times, Twist
 from perception.safety.obstacles import Obstacles
 from perception.safety.picture import PictureSettings, PictureWatch
+from perception.safety.place import place
 from perception.simulation.hall import WIDTH
 from perception.simulation.scenario import Scenario, Variation
 from perception.simulation.world import World
@@ -268,20 +269,8 @@ class Perception:
     def obstacles(self, detections: Detections, stamp_ns: int, ego: Twist) -> Obstacles:
         """Obstacles in the base frame at the picture's time."""
         tracks = self._tracker.update(detections, stamp_ns).voted()
-        labels = [FACTORY[label] for label in tracks.labels]
-        ids = ["" if track == UNTRACKED else str(track) for track in tracks.track_ids]
-        places = locate(tracks.boxes, labels, self._world.camera)
-        velocities = self._ground.update(
-            ids, places.positions, places.covariances, stamp_ns, (ego.vx, ego.vy, ego.wz)
-        )
-        return Obstacles.create(
-            places.positions,
-            labels,
-            radii=places.radii,
-            covariances=places.covariances,
-            velocities=velocities,
-            ids=ids,
-        )
+        obstacles, _ = place(tracks, FACTORY.names, self._world.camera, self._ground, stamp_ns, ego)
+        return obstacles
 
 
 def run_scenario(

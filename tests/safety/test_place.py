@@ -1,0 +1,40 @@
+"""Tracked boxes to obstacles."""
+
+import numpy as np
+import pytest
+
+from perception.detections import Detections
+from perception.geometry.camera import Camera, Mount
+from perception.geometry.ground import GroundTracks
+from perception.safety import Twist
+from perception.safety.place import place
+
+NAMES = ("person", "pallet")
+
+
+@pytest.fixture
+def camera() -> Camera:
+    return Camera(
+        matrix=np.array([[500.0, 0, 320], [0, 500, 240], [0, 0, 1]]),
+        width=640,
+        height=480,
+        distortion=np.zeros(5),
+        mount=Mount(z=1.0),
+    )
+
+
+def test_tracked_and_untracked_boxes_keep_name_and_identity(camera: Camera) -> None:
+    found = Detections.create(
+        [[300, 150, 340, 340], [100, 200, 200, 300]], [0.9, 0.8], [0, 1], [7, -1]
+    )
+    obstacles, places = place(found, NAMES, camera, GroundTracks(), 1_000_000_000, Twist())
+    assert tuple(obstacles.labels) == NAMES
+    assert tuple(obstacles.ids) == ("7", "")
+    # The foot is 100 px below the horizon: 1 m high, 500 px focal length, so 5 m ahead.
+    assert obstacles.positions[0, 0] == pytest.approx(5.0, rel=0.15)
+    assert len(obstacles) == len(places.positions) == 2
+
+
+def test_nothing_seen_gives_no_obstacles(camera: Camera) -> None:
+    obstacles, _ = place(Detections.empty(), NAMES, camera, GroundTracks(), 1, Twist())
+    assert len(obstacles) == 0
