@@ -18,10 +18,14 @@ from perception.models.settings import ModelSettings
 
 #: Target of a class that is neither taught nor punished.
 IGNORE = "ignore"
+#: Target of a class that is none of the model's: what it covers is background.
+BACKGROUND = "background"
 #: Label of an object of the group whose kind is not known.
 KIND_UNKNOWN = -1
 #: Label of an object that is neither taught nor punished.
 NEUTRAL = -2
+#: Label of an object of the background.
+OTHER = -3
 #: Problems of a set that an error lists.
 SHOWN = 20
 #: Label, box (xyxy), and whether the box covers a group.
@@ -36,7 +40,8 @@ class SetSettings:
     annotations: COCO json, pictures looked up beside it; or `FORMAT:path` or a folder of another
         format that `perception.datasets` reads (`yolo:labels`).
     classes: the set's class name -> one of the model's names, the group's name (kind unknown), or
-        "ignore". A class that is one of the model's names needs no entry; any other is an error.
+        "ignore" (neither taught nor punished) or "background" (nothing to find there). A class
+        that is one of the model's names needs no entry; any other is an error.
     annotated: ranking channels of which the set labels every object. Only these give negatives.
     weight: how often its pictures are drawn, relative to one picture of another set.
     unlabelled_below_area: share of the picture below which objects may be unlabelled; -1 takes
@@ -152,8 +157,8 @@ def _read_json(path: Path) -> Any:
 
 
 def class_target(name: str, where: str, settings: SetSettings, model: ModelSettings) -> int:
-    """A set's class -> index into the model's names, KIND_UNKNOWN, or NEUTRAL."""
-    special = {IGNORE: NEUTRAL}
+    """A set's class -> index into the model's names, KIND_UNKNOWN, NEUTRAL or OTHER."""
+    special = {IGNORE: NEUTRAL, BACKGROUND: OTHER}
     if model.group:
         special[model.group_name] = KIND_UNKNOWN
     target = settings.classes.get(name, name)
@@ -206,6 +211,8 @@ def make_picture(
             regions.append([*whole, index, below * width * height])
     boxes, labels = [], []
     for target, box, crowd in rows:
+        if target == OTHER:
+            continue
         box = [min(max(v, 0.0), whole[2 + i % 2]) for i, v in enumerate(box)]
         if box[2] - box[0] < 1 or box[3] - box[1] < 1:
             continue

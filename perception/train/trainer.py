@@ -29,6 +29,8 @@ from perception.train.sparsity import Sparsity
 from perception.train.validate import ValSet, validate
 
 LAST, BEST, SETTINGS, SCORES = "last.pt", "best.pt", "settings.yaml", "scores.jsonl"
+#: Weights whose shape depends on the classes.
+CLASS_SCORES = "head.score."
 Log = Callable[[str], None]
 
 
@@ -158,14 +160,26 @@ class Trainer:
         torch.set_rng_state(state["torch_rng"])
 
     def start_from(self, path: Path) -> None:
-        """Takes the averaged weights of another run; the schedule starts anew."""
-        state = read_checkpoint(path)
+        """Takes the averaged weights of another run; the schedule starts anew.
+
+        Where that run knew other classes its class scores are left out: they start fresh, and a
+        line of the log says so. InputError for weights of another network.
+        """
+        weights = dict(read_checkpoint(path)["average"])
+        mine = self.network.state_dict()
+        fresh = [
+            key
+            for key, value in mine.items()
+            if key.startswith(CLASS_SCORES) and key in weights and weights[key].shape != value.shape
+        ]
         try:
-            self.network.load_state_dict(state["average"])
-        except (RuntimeError, KeyError) as error:
+            self.network.load_state_dict({**weights, **{key: mine[key] for key in fresh}})
+        except RuntimeError as error:
             raise InputError(
                 f"{path}: does not fit this network: {str(error).splitlines()[0]}"
             ) from None
+        if fresh:
+            self.report.log(f"{path}: trained on other classes; the class scores start fresh")
         self.average = Average(self.network, self.average.decay, self.average.tau)
         if self.settings.train.sparse:
             self.sparsity = Sparsity(self.network)

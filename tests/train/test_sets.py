@@ -151,6 +151,13 @@ def test_crowds_and_ignored_classes_become_regions(tmp_path: Path) -> None:
     ]
 
 
+def test_a_class_of_the_background_is_taught_as_nothing(tmp_path: Path) -> None:
+    write_set(tmp_path, [row(1, [10, 10, 20, 20]), row(2, [90, 90, 20, 20], 4)])
+    classes = {"tram": "background"}
+    picture = read(tmp_path, annotated=("vehicle", "person"), classes=classes)
+    assert len(picture.boxes) == 1 and len(picture.regions) == 0
+
+
 def test_a_label_of_the_group_keeps_its_kind_open(tmp_path: Path) -> None:
     write_set(tmp_path, [row(1, [10, 10, 20, 20], 3)])
     assert read(tmp_path).labels.tolist() == [KIND_UNKNOWN]

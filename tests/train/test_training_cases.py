@@ -126,6 +126,27 @@ def stop_after(run: Trainer, steps: int) -> None:
     run._update = interrupted  # type: ignore[method-assign]
 
 
+def test_weights_of_other_classes_lend_all_but_the_class_scores(
+    tiny_settings: RunSettings, tmp_path: Path
+) -> None:
+    first = trainer(tiny_settings, tmp_path / "first")
+    first.save(LAST)
+    names = (*tiny_settings.model.names, "tram")
+    model = dataclasses.replace(tiny_settings.model, names=names)
+    told: list[str] = []
+    second = trainer(
+        dataclasses.replace(tiny_settings, model=model), tmp_path / "second", told.append
+    )
+    second.start_from(tmp_path / "first" / LAST)
+    given, taken = first.average.model.state_dict(), second.average.model.state_dict()
+    assert all(
+        torch.equal(value, taken[key])
+        for key, value in given.items()
+        if not key.startswith("head.score.")
+    )
+    assert any("class scores start fresh" in line for line in told)
+
+
 def test_a_loss_that_is_not_finite_is_skipped_and_counted(
     tiny_settings: RunSettings, tmp_path: Path
 ) -> None:
