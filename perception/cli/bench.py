@@ -11,6 +11,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from perception.contract import SIDECAR_SUFFIX, ModelContract
 from perception.errors import InputError, VerdictFailed
 from perception.files import write_json
 from perception.runtime.detector import Detector
@@ -35,6 +36,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     kinds = parser.add_subparsers(dest="kind", metavar="KIND", required=True)
     model = kinds.add_parser("model", help="time models without ROS")
     model.add_argument("models", nargs="+", metavar="MODEL", help="shipped model or .onnx file")
+    model.add_argument(
+        "--contract",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="MODEL.contract.yaml",
+        help="declaration for the foreign file MODEL.onnx; may be given several times",
+    )
     model.add_argument("--seconds", type=float, default=5.0, help="for each model")
     model.set_defaults(measure=bench_model)
     node = kinds.add_parser("node", help="time the detector node against a camera process")
@@ -97,10 +106,18 @@ def bench_model(args: argparse.Namespace) -> dict[str, Any]:
 
     width, height = parse_size(args.size)
     images = pictures(width, height, CLIP)
+    declared = {path.name.removesuffix(SIDECAR_SUFFIX): path for path in args.contract}
+    unused = declared.keys() - {Path(name).stem for name in args.models}
+    if unused:
+        raise InputError(
+            f"--contract {declared[min(unused)]}: no model is called {min(unused)}.onnx"
+        )
     rows = []
     for name in args.models:
+        contract = declared.get(Path(name).stem)
         detector = Detector(
             name,
+            contract=ModelContract.from_yaml(contract) if contract else None,
             device=args.device,
             allow_fallback=args.allow_fallback,
             threads=args.threads or None,

@@ -17,7 +17,7 @@ from perception.frame import Frame
 from perception.runtime.decode import postprocess
 from perception.runtime.preprocess import Preprocessor
 from perception.runtime.session import Session
-from perception.zoo import model_path
+from perception.zoo import model_path, shipped_declaration
 
 Picture = npt.NDArray[Any] | Frame
 
@@ -28,7 +28,7 @@ class Detector:
     model: path of an .onnx file, or the name of a shipped model such as "road-n".
     device, allow_fallback, threads: see runtime/session.py.
     contract: declaration for a foreign file; None takes the one inside the file, else the
-        `<model>.contract.yaml` beside it.
+        `<model>.contract.yaml` beside it, else the one that is shipped for exactly this file.
     score_threshold, iou_threshold, max_detections, classes: None takes the contract's values
         and all classes. All four may be set later too; wrong values raise InputError.
     Raises InputError for a model that cannot be used, naming the reason.
@@ -193,6 +193,9 @@ def _find_contract(session: Session) -> ModelContract:
     sidecar = session.path.with_suffix(SIDECAR_SUFFIX)
     if sidecar.is_file():
         return ModelContract.from_yaml(sidecar)
+    shipped = shipped_declaration(session.path)
+    if shipped is not None:
+        return ModelContract.from_yaml(shipped)
     raise InputError(
         f"{session.path}: holds no Waysight contract; declare its classes, input and output "
         f"convention in {sidecar.name} beside it, or name such a file (--contract)"

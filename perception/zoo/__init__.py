@@ -1,8 +1,12 @@
-"""Shipped models, each an .onnx file with a model card beside it."""
+"""Shipped models, each an .onnx file with a model card beside it, and declarations of published
+files of others (`<name>.contract.yaml`, each for the one file whose SHA-256 it states).
+"""
 
+import hashlib
 from pathlib import Path
 
 from perception.errors import InputError
+from perception.files import read_yaml
 from perception.labels import nearest
 
 ZOO = Path(__file__).resolve().parent
@@ -33,3 +37,12 @@ def model_path(model: str | Path) -> Path:
     if path.is_dir():
         raise InputError(f"{model}: is a folder, expected an .onnx file")
     raise InputError(f"{model}: no such model file")
+
+
+def shipped_declaration(file: Path) -> Path | None:
+    """The declaration that Waysight ships for exactly this file, whatever it is called now."""
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    for declaration in sorted(ZOO.glob("*.contract.yaml")):
+        if read_yaml(declaration)["provenance"]["sha256"] == digest:
+            return declaration
+    return None

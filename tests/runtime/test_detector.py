@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnxruntime import InferenceSession
 
 from perception.contract import ModelContract
 from perception.errors import InputError
@@ -122,38 +121,15 @@ def test_an_unknown_model_name_lists_what_is_shipped() -> None:
         Detector("raod-n")
 
 
-@pytest.mark.parametrize(
-    ("file", "declaration"),
-    [
-        (
-            "yolox_nano.onnx",
-            {"width": 416, "height": 416, "color": "bgr", "std": (1, 1, 1),
-             "resize": "letterbox_topleft", "convention": "yolox"},
-        ),
-        (
-            "nanodet_m_320.onnx",
-            {"width": 320, "height": 320, "color": "bgr", "mean": (103.53, 116.28, 123.675),
-             "std": (57.375, 57.12, 58.395), "resize": "stretch", "convention": "nanodet"},
-        ),
-        (
-            "FastestDet.onnx",
-            {"width": 352, "height": 352, "color": "bgr", "resize": "stretch",
-             "convention": "fastestdet"},
-        ),
-    ],
-)  # fmt: skip
-def test_foreign_detectors_find_the_vehicles_of_real_pictures(
-    shared: Path, file: str, declaration: dict[str, object]
+@pytest.mark.parametrize("file", ["yolox_nano.onnx", "nanodet_m_320.onnx", "FastestDet.onnx"])
+def test_published_detectors_find_the_vehicles_of_real_pictures(
+    shared: Path, tmp_path: Path, file: str
 ) -> None:
-    path = shared / "peers" / file
-    input_name = InferenceSession(str(path)).get_inputs()[0].name
-    contract = ModelContract(
-        names=tuple(f"coco_{i}" for i in range(80)),
-        input_name=input_name,
-        score_threshold=0.3,
-        **declaration,  # type: ignore[arg-type]
-    )
-    detector = Detector(path, contract=contract)
+    # Waysight ships a declaration for exactly these files; what they are called does not matter.
+    model = tmp_path / "model.onnx"
+    model.write_bytes((shared / "peers" / file).read_bytes())
+    detector = Detector(model, score_threshold=0.3)
+    vehicle = [detector.names.index(name) for name in ("car", "bus", "truck")]
     truth = json.loads((shared / "data/road_portraits/val.json").read_text())
     kinds = {c["id"]: c["name"] for c in truth["categories"]}
     large, found = 0, 0
@@ -166,7 +142,7 @@ def test_foreign_detectors_find_the_vehicles_of_real_pictures(
             and a["area"] > 0.1 * image["width"] * image["height"]
         ]
         result = detector(read_picture(shared / "data/road_portraits" / image["file_name"]))
-        vehicles = result[np.isin(result.labels, [2, 5, 7])]
+        vehicles = result[np.isin(result.labels, vehicle)]
         large += len(boxes)
         found += int((iou_matrix(xywh_to_xyxy(boxes), vehicles.boxes) > 0.5).any(axis=1).sum())
     assert large > 20
