@@ -27,7 +27,7 @@ from perception.datasets.opening import write_index
 from perception.datasets.pictures import check_and_hash, difference_hash, read_header
 from perception.datasets.report import Finding, Report, Severity
 from perception.datasets.rows import FINDING, Columns, finding_array, lists
-from perception.datasets.text import check_inside
+from perception.datasets.text import Fence
 from perception.errors import InputError
 
 
@@ -191,9 +191,10 @@ def check_group(
         findings[picture].append(finding)
     hashes: list[int | None] = []
     present: list[bool] = []
+    fence = Fence(root)
     is_bag = store.meta["format"] == "rosbag2"
     for picture in range(columns.pictures):
-        found, value, there = _check_picture(columns, picture, root, settings.decode, is_bag)
+        found, value, there = _check_picture(columns, picture, fence, settings.decode, is_bag)
         findings[picture] += found
         hashes.append(value)
         present.append(there)
@@ -307,7 +308,7 @@ def _duplicates(
 
 
 def _check_picture(
-    columns: Columns, picture: int, root: Path, decode: bool, is_bag: bool
+    columns: Columns, picture: int, fence: Fence, decode: bool, is_bag: bool
 ) -> tuple[list[Finding], int | None, bool]:
     """Findings of the file itself, its hash when decoded, and whether there is one."""
     image, name = columns.values("image")[picture], columns.values("name")[picture]
@@ -319,11 +320,10 @@ def _check_picture(
     if not image:
         return [fault("picture-missing", f"there is no picture {name!r}", "warning")], None, False
     if is_bag:
-        return _check_recorded(root, image, decode, fault)
-    path = root / image
+        return _check_recorded(fence.root, image, decode, fault)
+    path = fence.root / image
     try:
-        check_inside(root, image)
-        header = read_header(path)
+        header = read_header(fence.check(image))
         value = check_and_hash(path) if decode else None
     except InputError as error:
         text = str(error).removeprefix(f"{path}: ")

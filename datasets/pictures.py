@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, UnidentifiedImageError
 
+from perception.datasets.picture_size import plain_size
 from perception.errors import InputError
 
 # Exif 2.32, table 4: tag 0x0112; 5 to 8 exchange width and height.
@@ -34,6 +35,8 @@ class Header:
 def read_header(path: Path | BytesIO) -> Header:
     """Size and orientation from the first bytes; raises InputError when it is no picture."""
     try:
+        if isinstance(path, Path) and (size := plain_size(path)):
+            return Header(*_allowed(*size, path))
         with Image.open(path) as image:
             return _header(image, path)
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
@@ -42,9 +45,7 @@ def read_header(path: Path | BytesIO) -> Header:
 
 
 def _header(image: Image.Image, path: Path | BytesIO) -> Header:
-    width, height = image.size
-    if width * height > MAX_PIXELS:
-        raise InputError(f"{path}: {width}x{height} pixels are more than {MAX_PIXELS}")
+    width, height = _allowed(*image.size, path)
     orientation = 1
     if "exif" in image.info or image.format in ("TIFF", "WEBP"):
         with warnings.catch_warnings():
@@ -56,6 +57,12 @@ def _header(image: Image.Image, path: Path | BytesIO) -> Header:
     if orientation in (5, 6, 7, 8):
         width, height = height, width
     return Header(width, height, orientation if 1 <= orientation <= 8 else 1)
+
+
+def _allowed(width: int, height: int, path: Path | BytesIO) -> tuple[int, int]:
+    if width * height > MAX_PIXELS:
+        raise InputError(f"{path}: {width}x{height} pixels are more than {MAX_PIXELS}")
+    return width, height
 
 
 def _reason(error: Exception) -> str:

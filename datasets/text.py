@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from perception.datasets.report import Report
@@ -48,6 +48,14 @@ def number(text: str) -> float:
     return value
 
 
+def numbers(texts: Sequence[str]) -> tuple[float, ...]:
+    """`number` of each text; the sum of sizes tells NaN, infinity and absurd values at once."""
+    values = tuple(map(float, texts))
+    if not sum(map(abs, values)) <= LIMIT:
+        return tuple(map(number, texts))
+    return values
+
+
 def whole(text: str) -> int:
     """An integer, also when written as 3.0; raises ValueError."""
     value = number(text)
@@ -65,14 +73,37 @@ def inside(path: str) -> str | None:
     return None if normal == ".." or normal.startswith("../") else normal
 
 
+class Fence:
+    """Keeps paths of a data set below its root, symbolic links followed.
+
+    What a folder resolves to is looked up once: a data set has far fewer folders than pictures.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._base = os.path.realpath(root)
+        self._folders: dict[str, str] = {}
+
+    def check(self, relative: str) -> Path:
+        """The file below the root; raises InputError when it is elsewhere."""
+        normal = inside(relative)
+        if normal is None or not self._holds(normal):
+            raise InputError(f"{self.root}: {relative!r} leads out of the data set's folder")
+        return self.root / normal
+
+    def _holds(self, normal: str) -> bool:
+        folder, _, name = normal.rpartition("/")
+        if folder not in self._folders:
+            self._folders[folder] = os.path.realpath(os.path.join(self._base, folder))
+        path = os.path.join(self._folders[folder], name)
+        if os.path.islink(path):
+            path = os.path.realpath(path)
+        return path == self._base or path.startswith(os.path.join(self._base, ""))
+
+
 def check_inside(root: Path, relative: str) -> Path:
     """The file below `root`, symbolic links followed; raises InputError when it is elsewhere."""
-    normal = inside(relative)
-    path = root / normal if normal is not None else None
-    base = os.path.realpath(root)
-    if path is None or os.path.commonpath([base, os.path.realpath(path)]) != base:
-        raise InputError(f"{root}: {relative!r} leads out of the data set's folder")
-    return path
+    return Fence(root).check(relative)
 
 
 def walk(root: Path, suffixes: frozenset[str]) -> Iterator[str]:

@@ -24,7 +24,7 @@ from perception.datasets.report import Report
 from perception.datasets.rows import Rows
 from perception.datasets.sample import Sample
 from perception.datasets.source import Source, short
-from perception.datasets.text import PICTURE_SUFFIXES, number, read_lines, usual_split, whole
+from perception.datasets.text import PICTURE_SUFFIXES, numbers, read_lines, usual_split, whole
 from perception.errors import InputError
 
 HOLDS = frozenset(
@@ -207,7 +207,7 @@ def _row(
         )
         return
     try:
-        values = [number(text) for text in fields[1:]]
+        values = list(numbers(fields[1:]))
         level = whole(fields[2])
     except ValueError as error:
         report.add("error", "bad-number", str(error), file=source, line=line, picture=picture)

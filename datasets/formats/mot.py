@@ -23,7 +23,7 @@ from perception.datasets.report import Report
 from perception.datasets.rows import Rows, to_text
 from perception.datasets.sample import Sample
 from perception.datasets.source import Source, short
-from perception.datasets.text import PICTURE_SUFFIXES, number, read_lines, walk, whole
+from perception.datasets.text import PICTURE_SUFFIXES, number, numbers, read_lines, walk, whole
 from perception.errors import InputError
 
 HOLDS = frozenset({"size", "unlabelled", "score", "track_id", "occlusion", "sequence", "frame"})
@@ -224,7 +224,7 @@ def _row(
         )
         return
     try:
-        values = [number(text) for text in fields]
+        values = list(numbers(fields))
         track = whole(fields[1])
         kind = whole(fields[7]) if len(fields) in (8, 9) else 1
     except ValueError as error:

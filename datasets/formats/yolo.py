@@ -23,7 +23,7 @@ from perception.datasets.report import Finding, Report
 from perception.datasets.rows import Rows
 from perception.datasets.sample import Sample
 from perception.datasets.source import Source, short
-from perception.datasets.text import PICTURE_SUFFIXES, number, read_lines, walk
+from perception.datasets.text import PICTURE_SUFFIXES, numbers, read_lines, walk
 from perception.errors import InputError
 from perception.files import read_yaml
 
@@ -53,6 +53,7 @@ _NOT_LABELS = frozenset(
         "notes.txt",
     }
 )
+_OUTLINES = ("outline", "outlines (polygons)")
 
 
 def claims(path: Path) -> str:
@@ -230,17 +231,16 @@ def _read_unit(root: Path, header: Mapping[str, Any], rows: Rows, unit: str) -> 
         line=1 if label else 0,
     )
     seen: dict[tuple[float, ...], int] = {}
+    shaped = list[int]()
     for i, line in enumerate(lines, 1):
         if fields := line.split():
-            _row(
-                rows,
-                fields,
-                (width, height),
-                header,
-                seen,
-                Finding("error", "", "", label, i, picture),
-                report,
-            )
+            place = Finding("error", "", "", label, i, picture)
+            if _row(rows, fields, (width, height), header, seen, place, report) > 6:
+                shaped.append(i)
+    if shaped:
+        code, what = ("key-points", "sets of key points") if header["keypoints"] else _OUTLINES
+        text = f"{len(shaped)} {what} are not kept, only their boxes"
+        report.add("info", code, text, file=label, line=shaped[0], picture=picture)
     rows.findings(report.findings)
 
 
@@ -252,24 +252,26 @@ def _row(
     seen: dict[tuple[float, ...], int],
     place: Finding,
     report: Report,
-) -> None:
+) -> int:
+    """Add a row's box; returns how many columns it used, 0 when it was itemised instead."""
+
     def fault(code: str, message: str, severity: Any = "error") -> None:
         report.add(severity, code, message, file=place.file, line=place.line, picture=place.picture)
 
     try:
-        values = tuple(number(text) for text in fields)
+        values = numbers(fields)
     except ValueError as error:
         fault("bad-number", str(error))
-        return
+        return 0
     name = _class_name(values[0], fields[0], header["names"])
     if name is None:
         names = header["names"]
         allowed = f"0..{len(names) - 1}" if names else "0, 1, 2..."
         fault("unknown-class", f"class {fields[0]} is not in the allowed range {allowed}")
-        return
+        return 0
     if values in seen:
         fault("duplicate-row", f"the same as line {seen[values]}; left out", "warning")
-        return
+        return 0
     seen[values] = place.line
     count, extra = len(values), {}
     if count in (5, 6) or (header["keypoints"] and count > 6):
@@ -282,7 +284,7 @@ def _row(
         # Every second value from 1 on is an x, from 2 on a y.
     else:
         fault("bad-row", f"found {count} columns, expected 5, 6 or a class and pairs of x y")
-        return
+        return 0
     width, height = size
     rows.box(
         box[0] * width,
@@ -293,6 +295,7 @@ def _row(
         lines=place.line,
         **extra,
     )
+    return count
 
 
 def _class_name(value: float, text: str, names: Sequence[str] | None) -> str | None:

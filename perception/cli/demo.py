@@ -122,7 +122,9 @@ def _record(clip: Path, model: Path, work: Path, source: Source) -> int:
 
 
 def summarise(recording: Recording, source: Source) -> dict[str, Any]:
-    """The figures of a run; every picture that was sent is in one of the counts."""
+    """The figures of a run; every picture that was sent is in one of the counts, every object that
+    the video shows in `objects`."""
+    shown = float(read_graph(find_graph("demo")).node("recorder").parameters["video_threshold"])
     sent, results = len(recording.stamps_ns), len(recording.results)
     detector = recording.counters.get("detector", {})
     ages = recording.latencies_ms()
@@ -140,7 +142,7 @@ def summarise(recording: Recording, source: Source) -> dict[str, Any]:
         "frames_processed": results,
         "frames_dropped": sent - results,
         "frames_invalid": int(detector.get("invalid", 0)),
-        "objects": sum(len(result.rows) for result in recording.results),
+        "objects": sum(s >= shown for result in recording.results for _, s, _ in result.rows),
         "fps": round(results / span, 2) if span else 0.0,
         "latency_ms": {
             name: None if value is None else round(float(value), 2)
@@ -182,7 +184,7 @@ def _print(summary: dict[str, Any], out: Path) -> None:
         ("received by the detector", summary["frames_received"]),
         ("with detections published", summary["frames_processed"]),
         ("dropped", summary["frames_dropped"]),
-        ("objects found", summary["objects"]),
+        ("objects shown", summary["objects"]),
         ("frames per second", summary["fps"]),
         ("latency p50 / p90 / p99 (ms)", " / ".join(str(latency[p]) for p in latency)),
         ("AP50 against the ground truth", summary["ap50"] if summary["ap50"] is not None else "-"),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import sys
 import tempfile
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.progress import Progress
 from rich.table import Table
 
 from perception.errors import InputError, VerdictFailed
@@ -26,13 +28,28 @@ from ros_nodes.supervisor import Supervisor
 
 GRAPH = "factory"
 
+ALL = "all"
+"""As `--scenario`: every shipped one."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments that only the factory graph has."""
     group = parser.add_argument_group("factory graph")
-    group.add_argument("--scenario", help="scenario to play, or a scenario's .yaml file")
+    group.add_argument(
+        "--scenario", help="scenario to play, a scenario's .yaml file, or all (with --seeds)"
+    )
     group.add_argument("--list-scenarios", action="store_true", help="list the shipped scenarios")
     group.add_argument("--seed", type=int, default=0, help="variation of the scenario (default 0)")
+    group.add_argument(
+        "--seeds",
+        type=int,
+        metavar="N",
+        help="play N variations from --seed on, in one process each (as --in-process), and show "
+        "the worst figures",
+    )
+    group.add_argument(
+        "--jobs", type=int, metavar="N", help="variations at a time (default: one a core)"
+    )
     group.add_argument("--headless", action="store_true", help="without the viewer")
     group.add_argument(
         "--in-process",
@@ -53,14 +70,23 @@ def run(args: argparse.Namespace) -> int:
         return _list()
     if args.seed < 0:
         raise InputError(f"--seed is {args.seed}, expected 0 or more")
+    for option in ("seeds", "jobs"):
+        if (value := getattr(args, option)) is not None and value < 1:
+            raise InputError(f"--{option} is {value}, expected 1 or more")
     name = args.scenario or "person_from_rack"
-    load_scenario(name)  # its mistakes are the user's, and known before anything starts
+    if name == ALL and args.seeds is None:
+        raise InputError("--scenario all plays many variations, expected --seeds N with it")
+    names = list(scenario_names()) if name == ALL else [name]
+    for each in names:
+        load_scenario(each)  # its mistakes are the user's, and known before anything starts
     graph = adapt(
         read_graph(find_graph(args.config or GRAPH)),
         model=args.model,
         record=args.record,
         settings=parse_settings(args.set),
     )
+    if args.seeds is not None:
+        return _sweep(graph, names, args)
     report = _in_process(graph, name, args) if args.in_process else _in_graph(graph, name, args)
     if args.json is not None:
         write_json(args.json, report)
@@ -95,26 +121,55 @@ def _list() -> int:
     return 0
 
 
+def _model(graph: Graph, args: argparse.Namespace) -> str | None:
+    """The detector's model; None for the simulator's own boxes."""
+    if args.truth_detections:
+        return None
+    return str(graph.node("detector").parameters.get("model", "factory-n"))
+
+
 def _in_process(graph: Graph, name: str, args: argparse.Namespace) -> dict[str, Any]:
-    from perception.simulation.closed_loop import TRUTH, run_scenario
+    from perception.simulation.sweep import Played, model_detect
 
-    detect, detector = None, TRUTH
-    if not args.truth_detections:
-        from perception.frame import Frame
-        from perception.runtime.detector import Detector
-        from perception.simulation.closed_loop import factory_labels
+    model = _model(graph, args)
+    detect = None if model is None else model_detect(model)
+    return Played(guardian_of(graph), model).run(name, args.seed, detect)
 
-        detector = str(graph.node("detector").parameters.get("model", "factory-n"))
-        model = Detector(detector)
-        to_factory = factory_labels(model.names)
 
-        def detect(picture: Any) -> Any:
-            return to_factory(model(Frame(picture, color="rgb")))
+def _sweep(graph: Graph, names: list[str], args: argparse.Namespace) -> int:
+    """Play many variations; exit code 0 when all of their verdicts hold."""
+    from perception.simulation.sweep import Played, model_detect, summary, sweep
 
-    verdict = run_scenario(
-        load_scenario(name), args.seed, guardian_of(graph), detect=detect, detector=detector
-    )
-    return verdict.report() | {"mode": "one process in lock-step"}
+    played = Played(guardian_of(graph), _model(graph, args))
+    if played.model is not None:
+        model_detect(played.model)  # a mistake in it is said here, not by a process of the pool
+    seeds = range(args.seed, args.seed + args.seeds)
+    with Progress(console=Console(stderr=True)) as progress:
+        task = progress.add_task("variations", total=len(names) * len(seeds))
+        reports = sweep(
+            names,
+            seeds,
+            played,
+            args.jobs or os.cpu_count() or 1,
+            lambda report: progress.advance(task),
+        )
+    rows = summary(reports)
+    passed = all(report["passed"] for report in reports)
+    if args.json is not None:
+        write_json(
+            args.json,
+            {
+                "detector": played.detector,
+                "passed": passed,
+                "scenarios": rows,
+                "variations": reports,
+            },
+        )
+    _show_sweep(rows, played.detector)
+    if not passed:
+        failed = [f"{row['scenario']} {row['failed_seeds']}" for row in rows if row["failed_seeds"]]
+        raise VerdictFailed(f"the verdict does not hold for the seeds of {', '.join(failed)}")
+    return 0
 
 
 def _in_graph(graph: Graph, name: str, args: argparse.Namespace) -> dict[str, Any]:
@@ -175,4 +230,26 @@ def _show(report: dict[str, Any]) -> None:
     for check in report["checks"]:
         outcome = "holds" if check["passed"] else "FAILS"
         table.add_row(check["name"], str(check["found"]), check["allowed"], outcome)
+    Console(file=sys.stdout).print(table)
+
+
+def _show_sweep(rows: list[dict[str, Any]], detector: str) -> None:
+    table = Table(title=f"Worst of each scenario: {detector}")
+    columns = {
+        "scenario": "scenario",
+        "held": "held",
+        "runs": "of",
+        "contacts": "contacts",
+        "least_clearance_m": "least clearance moving, m",
+        "farthest_stop_m": "farthest stop, m",
+        "most_stops": "most stops",
+        "slowest_zero_s": "slowest zero after fault, s",
+        "failed_seeds": "failed seeds",
+    }
+    for key, heading in columns.items():
+        table.add_column(heading, justify="left" if key == "scenario" else "right")
+    for row in rows:
+        cells = {key: "-" if row[key] is None else str(row[key]) for key in columns}
+        cells["failed_seeds"] = ", ".join(map(str, row["failed_seeds"])) or "-"
+        table.add_row(*cells.values())
     Console(file=sys.stdout).print(table)

@@ -40,6 +40,16 @@ def test_yolo_mixed_rows_keep_the_picture_and_itemise_the_rest(tmp_path: Path) -
     assert sample.truth.labels.tolist() == [0, 0]
     assert findings(dataset, "duplicate-row") == [("labels/a.txt", 3)]
     assert findings(dataset, "bad-row") == [("labels/a.txt", 4)]
+    assert findings(dataset, "outline") == [("labels/a.txt", 2)]
+
+
+def test_yolo_key_points_that_are_not_kept_are_said(tmp_path: Path) -> None:
+    picture(tmp_path / "images/a.png", 100, 50)
+    write(tmp_path / "labels/a.txt", "\n0 0.5 0.5 0.2 0.4 0.5 0.5 2\n0 0.5 0.5 0.2 0.4 0.4 0.5 2\n")
+    write(tmp_path / "data.yaml", "names: [person]\nkpt_shape: [1, 3]\n")
+    dataset = open_dataset(f"yolo:{tmp_path}")
+    assert len(dataset[0].truth) == 2
+    assert findings(dataset, "key-points") == [("labels/a.txt", 2)]
 
 
 def test_windows_yolo_reads_the_same_in_the_c_locale(tmp_path: Path) -> None:  # C03
