@@ -18,7 +18,7 @@ from perception.export.build import load_run, make_float32, read_pictures
 from perception.export.onnx_file import save
 from perception.export.precision import to_float16, to_int8
 from perception.export.settings import ExportSettings
-from perception.export.verify import ExportRefused, compare
+from perception.export.verify import ExportRefused, compare, require_sparse
 from perception.files import write_json
 from perception.models.settings import ModelSettings
 from perception.sources import PICTURE_SUFFIXES
@@ -77,6 +77,8 @@ def export_run(
         module, float32, contract, images, settings.score_tolerance, settings.box_tolerance
     )
     console.print(f"torch and ONNX Runtime agree: {difference}")
+    if of_run.train.sparse:
+        console.print(f"2:4 sparse: all {require_sparse(float32)} wide convolutions")
     chosen, verdicts = _precision(
         settings, float32, contract, network.settings, of_run, scored, files
     )

@@ -19,6 +19,7 @@ from perception.frame import Frame
 from perception.runtime.decode import MAX_CANDIDATES, Candidates, decode
 from perception.runtime.preprocess import Preprocessor
 from perception.runtime.session import Session
+from perception.train.sparsity import is_24, prunable
 
 
 class ExportRefused(WaysightError):
@@ -99,6 +100,31 @@ def compare(
     if not rows:
         raise ExportRefused("export: no row of any picture could be compared; no file written")
     return Difference(len(images), rows, worst_score, worst_box)
+
+
+def require_sparse(model: onnx.ModelProto) -> int:
+    """How many wide dense convolutions of the graph are 2:4 sparse; all must be.
+
+    Checked in the file, after batch norms were folded: that is what an accelerator sees.
+    ExportRefused names the first layer that is not.
+    """
+    weights = {tensor.name: tensor for tensor in model.graph.initializer}
+    checked = 0
+    for node in model.graph.node:
+        tensor = weights.get(node.input[1]) if node.op_type == "Conv" else None
+        if tensor is None:
+            continue
+        outputs, inputs = tensor.dims[:2]
+        groups = next((a.i for a in node.attribute if a.name == "group"), 1)
+        if groups != 1 or not prunable(inputs, outputs):
+            continue
+        if not is_24(torch.from_numpy(onnx.numpy_helper.to_array(tensor).copy())):
+            raise ExportRefused(
+                f"export: {node.name} is not 2:4 sparse, but the run was trained with "
+                "train.sparse; no file written"
+            )
+        checked += 1
+    return checked
 
 
 #: Rows this close to the cut may be on one side only; float32 builds differ by far less.

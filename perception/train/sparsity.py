@@ -9,15 +9,19 @@ from torch import Tensor, nn
 NARROWEST = 256
 
 
+def prunable(inputs: int, outputs: int) -> bool:
+    """Whether a dense convolution can be grouped by four and is wide enough to gain."""
+    return inputs % 4 == 0 and max(inputs, outputs) >= NARROWEST
+
+
 def sparse_layers(network: nn.Module) -> dict[str, nn.Conv2d]:
-    """Dense convolutions whose weights per output can be grouped by four and are wide enough."""
+    """The convolutions that are pruned."""
     return {
         name: module
         for name, module in network.named_modules()
         if isinstance(module, nn.Conv2d)
         and module.groups == 1
-        and module.in_channels % 4 == 0
-        and max(module.in_channels, module.out_channels) >= NARROWEST
+        and prunable(module.in_channels, module.out_channels)
     }
 
 

@@ -23,13 +23,14 @@ from perception.export.graph import Exported
 from perception.export.onnx_file import embed, save
 from perception.export.precision import last_layers, to_float16, to_int8
 from perception.export.settings import ExportSettings, Form
-from perception.export.verify import ExportRefused, compare, torch_outputs
+from perception.export.verify import ExportRefused, compare, require_sparse, torch_outputs
 from perception.frame import Frame
 from perception.models.network import Network
 from perception.models.settings import ModelSettings
 from perception.runtime.decode import postprocess
 from perception.runtime.detector import Detector
 from perception.runtime.preprocess import Preprocessor
+from perception.train.sparsity import Sparsity
 
 MODEL = ModelSettings(("car", "truck", "person"), ("car", "truck"), width=96, height=64)
 
@@ -282,3 +283,13 @@ def test_multiply_accumulates_are_counted_from_the_graph(
     weights = sum(p.numel() for p in lively().parameters())
     # Folding a batch norm trades two numbers a channel for one bias.
     assert 0.9 * weights < parameter_count(model) < 1.1 * weights
+
+
+def test_a_file_that_lost_its_sparsity_is_refused() -> None:
+    wide = ModelSettings(("car",), size="s", width=64, height=64)
+    network = lively(wide)
+    dense = make_float32(network, ExportSettings(), {})[1]
+    with pytest.raises(ExportRefused, match=r"is not 2:4 sparse"):
+        require_sparse(dense)
+    Sparsity(network)
+    assert require_sparse(make_float32(network, ExportSettings(), {})[1]) > 2
