@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seeds",
         type=int,
         metavar="N",
-        help="play N variations from --seed on, in one process each (as --in-process), and show "
+        help="play N variations from --seed on, each in one process (as --in-process), and show "
         "the worst figures",
     )
     group.add_argument(
@@ -240,14 +240,15 @@ def _show_sweep(rows: list[dict[str, Any]], detector: str) -> None:
         "held": "held",
         "runs": "of",
         "contacts": "contacts",
-        "least_clearance_m": "least clearance moving, m",
-        "farthest_stop_m": "farthest stop, m",
-        "most_stops": "most stops",
-        "slowest_zero_s": "slowest zero after fault, s",
-        "failed_seeds": "failed seeds",
+        "least_clearance_m": "least gap, m",
+        "farthest_stop_m": "far stop, m",
+        "most_stops": "stops",
+        "slowest_zero_s": "zero, s",
+        "failed_seeds": "failed",
     }
     for key, heading in columns.items():
-        table.add_column(heading, justify="left" if key == "scenario" else "right")
+        name = key == "scenario"
+        table.add_column(heading, justify="left" if name else "right", no_wrap=name)
     for row in rows:
         cells = {key: "-" if row[key] is None else str(row[key]) for key in columns}
         cells["failed_seeds"] = ", ".join(map(str, row["failed_seeds"])) or "-"

@@ -44,12 +44,38 @@ def test_a_verdict_that_fails_is_exit_code_1(tmp_path, capsys):
     assert "does not hold" in capsys.readouterr().err
 
 
+def test_a_sweep_counts_what_holds_and_names_the_seeds_that_fail(tmp_path, capsys):
+    out = tmp_path / "out.json"
+    # Someone stands in the way for some seeds only; nobody's zones are on.
+    off = ["--set", "guardian.zones=[]"]
+    scenario = tmp_path / "mine.yaml"
+    scenario.write_text(
+        "{seconds: 8, goal: 6, gaps: [3], actors: [{kind: person, start: [3, 0], vary: [0, 2]}]}"
+    )
+    command = ["run", "factory", "--truth-detections", "--scenario", str(scenario)]
+    command += ["--seed", "3", "--seeds", "8", "--jobs", "2", "--json", str(out), *off]
+    assert main(command) == 1
+    report = json.loads(out.read_text())
+    (row,) = report["scenarios"]
+    failed = [run["seed"] for run in report["variations"] if not run["passed"]]
+    assert row["failed_seeds"] == failed
+    assert 0 < len(failed) < 8 and row["held"] + len(failed) == row["runs"] == 8
+    assert [run["seed"] for run in report["variations"]] == list(range(3, 11))
+    assert row["contacts"] == sum(run["contact"] for run in report["variations"]) > 0
+    gaps = [run["clearance_while_moving_m"] for run in report["variations"]]
+    assert row["least_clearance_m"] == min(gaps)
+    assert str(failed) in capsys.readouterr().err.replace("\n", " ")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--scenario", "nobody"], "no scenario 'nobody'"),
         (["--scenario", "missing.yaml"], "missing.yaml"),
         (["--seed", "-1"], "--seed is -1"),
+        (["--seeds", "0"], "--seeds is 0"),
+        (["--seeds", "2", "--jobs", "0"], "--jobs is 0"),
+        (["--scenario", "all"], "expected --seeds N"),
     ],
 )
 def test_mistakes_are_exit_code_2(capsys, arguments, message):

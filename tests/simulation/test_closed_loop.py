@@ -1,5 +1,6 @@
 """Short forms of the factory scenarios in lock-step, with the simulator's own boxes."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,14 @@ def test_scenario_holds(settings, name):
 def test_scenario_with_drawn_pictures_holds(settings, graphics, name):
     verdict = run_scenario(load_scenario(name), 1, settings)
     assert verdict.passed, verdict.report()
+
+
+def test_the_empty_hall_is_driven_without_a_stop(settings):
+    # A tenth of the ten minutes; `waysight run factory --scenario empty_hall` plays all of them.
+    scenario = dataclasses.replace(load_scenario("empty_hall"), seconds=60)
+    verdict = run_scenario(scenario, 1, settings)
+    assert verdict.passed, verdict.report()
+    assert verdict.log.laps >= 2
 
 
 def test_the_same_seed_gives_the_same_run(settings):
