@@ -130,30 +130,61 @@ def read_picture(path: str | Path) -> npt.NDArray[Any]:
         data = np.fromfile(path, dtype=np.uint8)
     except OSError as error:
         raise InputError(f"{path}: cannot read: {error.strerror}") from None
-    image = decode_picture(data)
-    if image is None:
-        raise InputError(f"{path}: not a picture that can be decoded (damaged or truncated)")
-    return image
+    try:
+        return decode_picture(data)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
 
 
 JPEG_START, JPEG_END = b"\xff\xd8", b"\xff\xd9"
+PNG_START, PNG_END = b"\x89PNG\r\n\x1a\n", b"IEND\xaeB`\x82"
+# IMREAD_UNCHANGED keeps 16 bit and alpha, but skips the EXIF rotation; plain colour pictures are
+# the common case and get it.
+_AS_STORED = cv2.IMREAD_ANYDEPTH | cv2.IMREAD_COLOR
 
 
-def decode_picture(data: npt.NDArray[np.uint8]) -> npt.NDArray[Any] | None:
-    """Decode compressed picture bytes, uint8 (N,); None when damaged.
+def decode_picture(data: Any, flags: int = _AS_STORED) -> npt.NDArray[Any]:
+    """Decode compressed picture bytes, any buffer; `flags` are OpenCV's IMREAD_*.
 
-    The JPEG decoder fills what is missing of a cut file with grey and reports success, so a JPEG
-    without its end marker counts as damaged.
+    Raises InputError when they are no picture, damaged or cut short.
     """
-    if data.size == 0:
-        return None
-    head, tail = data[:2].tobytes(), data[-1024:].tobytes()
-    if head == JPEG_START and JPEG_END not in tail:
-        return None
+    size = memoryview(data).nbytes
+    check_complete(data)
     try:
-        # IMREAD_UNCHANGED keeps 16 bit and alpha, but skips the EXIF rotation; plain colour
-        # pictures are the common case and get it.
-        image = cv2.imdecode(data, cv2.IMREAD_ANYDEPTH | cv2.IMREAD_COLOR)
-    except cv2.error:
-        return None
+        image = cv2.imdecode(np.frombuffer(data, np.uint8), flags) if size else None
+    except cv2.error as error:
+        raise InputError(f"{size} bytes that cannot be decoded as a picture: {error.err}") from None
+    if image is None:
+        raise InputError(f"{size} bytes are not a picture that can be decoded (damaged?)")
     return image
+
+
+def check_complete(data: Any) -> None:
+    """Raise InputError for a JPEG or PNG, in any buffer of bytes, whose end is missing.
+
+    Decoders before OpenCV 5 fill what is missing of a cut JPEG with grey and report success. What
+    follows the end is allowed: zeros of a camera's buffer, a phone's notes.
+    """
+    whole = bytes(data)
+    if whole.startswith(JPEG_START) and whole.rfind(JPEG_END, _jpeg_scan(whole)) < 0:
+        raise InputError(f"JPEG of {len(whole)} bytes has no end marker: it is cut short")
+    if whole.startswith(PNG_START) and PNG_END not in whole[len(PNG_START) :]:
+        raise InputError(f"PNG of {len(whole)} bytes has no end chunk: it is cut short")
+
+
+def _jpeg_scan(data: bytes) -> int:
+    """Where the first scan of a JPEG begins; len(data) when there is none.
+
+    Segments before it may hold another whole JPEG, the Exif thumbnail, with an end of its own; in
+    coded data 0xFF is followed by 0, so that the end marker cannot occur by chance.
+    """
+    position = len(JPEG_START)
+    while position + 4 <= len(data) and data[position] == 0xFF:
+        marker = data[position + 1]
+        if marker == 0xDA:
+            return position
+        if marker == 0xFF:  # a fill byte
+            position += 1
+        else:
+            position += 2 + int.from_bytes(data[position + 2 : position + 4], "big")
+    return len(data)

@@ -29,6 +29,7 @@ from vision_msgs.msg import (
 from perception.detections import UNTRACKED, Detections
 from perception.errors import InputError
 from perception.frame import Color, Frame
+from perception.sources import JPEG_START, PNG_START, decode_picture
 from ros_nodes.cdr import RawDetection, read_compressed, read_image, write_image
 from ros_nodes.cdr import read_detections as cdr_read_detections
 
@@ -77,9 +78,6 @@ ENCODINGS = (
 
 _NO_PIXELS = np.zeros((0, 0), np.uint8)
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
-
-_JPEG_START, _JPEG_END = b"\xff\xd8", b"\xff\xd9"
-_PNG_START, _PNG_END = b"\x89PNG\r\n\x1a\n", b"IEND\xaeB`\x82"
 
 
 def image_frame(message: Image, sequence: int = 0) -> Frame:
@@ -155,29 +153,13 @@ def decode_image(
 def decode_compressed(data: Any) -> npt.NDArray[np.uint8]:
     """BGR uint8 (H, W, 3) from a whole JPEG or PNG; `data` is any buffer of bytes.
 
-    Raises InputError for everything else. A cut JPEG decodes to a partly grey picture, so the
-    end marker is checked first; cameras that pad their buffers do it with zeros.
+    Raises InputError for everything else.
     """
     view = memoryview(data)
-    head = bytes(view[:8])
-    tail = bytes(view[-4096:]).rstrip(b"\0")
-    if head.startswith(_JPEG_START):
-        if not tail.endswith(_JPEG_END):
-            raise InputError(f"JPEG of {len(view)} bytes has no end marker: it is cut short")
-    elif head.startswith(_PNG_START):
-        if not tail.endswith(_PNG_END):
-            raise InputError(f"PNG of {len(view)} bytes has no end chunk: it is cut short")
-    else:
+    if not bytes(view[:8]).startswith((JPEG_START, PNG_START)):
         raise InputError(f"compressed image of {len(view)} bytes is neither JPEG nor PNG")
-    try:
-        # The camera's orientation is the frame's: EXIF must not turn it.
-        flags = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
-        pixels = cv2.imdecode(np.frombuffer(view, np.uint8), flags)
-    except cv2.error as error:
-        raise InputError(f"compressed image cannot be decoded: {error.err}") from error
-    if pixels is None:
-        raise InputError(f"compressed image of {len(view)} bytes cannot be decoded")
-    return pixels  # type: ignore[return-value]
+    # The camera's orientation is the frame's: EXIF must not turn it.
+    return decode_picture(view, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
 
 
 def image_message(frame: Frame) -> Image:

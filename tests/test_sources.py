@@ -82,13 +82,24 @@ def test_names_of_any_script_can_be_read(tmp_path: Path) -> None:
 
 
 def test_half_a_jpeg_is_damaged_and_not_a_grey_picture() -> None:  # C51
-    whole = cv2.imencode(".jpg", np.random.default_rng(0).integers(0, 255, (64, 64, 3), np.uint8))[
-        1
-    ]
-    data = np.asarray(whole, np.uint8)
-    assert decode_picture(data) is not None
-    assert decode_picture(data[: len(data) // 2]) is None
-    assert decode_picture(data[:0]) is None
+    picture = np.random.default_rng(0).integers(0, 255, (64, 64, 3), np.uint8)
+    data = cv2.imencode(".jpg", picture)[1].tobytes()
+    assert decode_picture(data).shape == picture.shape
+    assert decode_picture(data + bytes(4096) + b"notes").shape == picture.shape
+    with pytest.raises(InputError, match="cut short"):
+        decode_picture(data[: len(data) // 2])
+    with pytest.raises(InputError, match="0 bytes"):
+        decode_picture(b"")
+
+
+def test_the_end_of_a_thumbnail_is_not_the_end_of_a_jpeg() -> None:  # C51
+    picture = np.full((64, 64, 3), 99, np.uint8)
+    data = cv2.imencode(".jpg", picture)[1].tobytes()
+    exif = b"\xff\xe1" + (len(data) + 2).to_bytes(2, "big") + data
+    whole = data[:2] + exif + data[2:]
+    assert decode_picture(whole).shape == picture.shape
+    with pytest.raises(InputError, match="cut short"):
+        decode_picture(whole[:-2])
 
 
 def test_16_bit_pictures_keep_their_depth(tmp_path: Path) -> None:
