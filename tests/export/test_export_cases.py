@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -25,6 +26,7 @@ from perception.export.precision import last_layers, to_float16, to_int8
 from perception.export.settings import ExportSettings, Form
 from perception.export.verify import ExportRefused, compare, require_sparse, torch_outputs
 from perception.frame import Frame
+from perception.models import make_network
 from perception.models.network import Network
 from perception.models.settings import ModelSettings
 from perception.runtime.decode import postprocess
@@ -293,3 +295,22 @@ def test_a_file_that_lost_its_sparsity_is_refused() -> None:
         require_sparse(dense)
     Sparsity(network)
     assert require_sparse(make_float32(network, ExportSettings(), {})[1]) > 2
+
+
+def test_a_detector_of_torchvision_exports_and_agrees() -> None:
+    pytest.importorskip("torchvision", reason="torchvision is in the train extra")
+    torch.manual_seed(0)
+    network = make_network(ModelSettings(("car", "person"), size="ssdlite", width=128, height=128))
+    model = cast(Any, network).model
+    for layer in model.modules():
+        if isinstance(layer, torch.nn.BatchNorm2d):
+            layer.momentum = 1.0
+    with torch.no_grad():
+        # Equal scores everywhere have no order that two runtimes could agree on.
+        model.head(list(model.train().backbone(torch.rand(4, 3, 128, 128)).values()))
+        for name, weight in model.head.classification_head.named_parameters():
+            if name.endswith("1.weight"):
+                weight.normal_(std=0.01)
+    module, file, contract = make_float32(network.eval(), ExportSettings(), {})
+    difference = compare(module, file, contract, pictures(2), 1e-3, 0.5)
+    assert difference.rows > 100
