@@ -19,6 +19,10 @@ VIDEO_SUFFIXES = frozenset({".mp4", ".avi", ".mkv", ".mov", ".webm", ".m4v", ".m
 
 NANOSECONDS = 1_000_000_000
 
+WHOLE_SHARE = 0.95
+"""Least part of a video's duration up to its last frame; headers of whole videos are off by a few
+frames (edit lists, a sound track that is longer)."""
+
 
 @dataclass(frozen=True, slots=True)
 class SourceFrame:
@@ -35,12 +39,14 @@ class Source:
     paths: the pictures, or the one video. count: frames that are expected (a video's header may
     be wrong). rate: frames a second of a video, else None.
     problems: what could not be read in the last pass, one sentence each, in order.
+    broken_off: whether the last pass of a video ended well before the end that its header names.
     """
 
     paths: Sequence[Path]
     count: int
     rate: float | None = None
     problems: list[str] = field(default_factory=list)
+    broken_off: bool = False
 
     @property
     def is_video(self) -> bool:
@@ -64,12 +70,15 @@ class Source:
         assert self.rate is not None
         path = self.paths[0]
         capture = cv2.VideoCapture(str(path))
+        self.broken_off = False
         try:
             index = 0
+            seconds = 0.0
             while True:
                 ok, image = capture.read()
                 if not ok:
                     break
+                seconds = capture.get(cv2.CAP_PROP_POS_MSEC) / 1e3
                 picture = np.asarray(image, dtype=np.uint8)
                 stamp = round(index * NANOSECONDS / self.rate)
                 yield SourceFrame(Frame(picture, stamp, "", index), f"{path.name}#{index:05d}")
@@ -80,6 +89,8 @@ class Source:
             self.problems.append(
                 f"{path}: ends after frame {index} of the {self.count} that its header names"
             )
+            # By time too: where frames come irregularly, the count is only guessed from a rate.
+            self.broken_off = seconds < WHOLE_SHARE * self.count / self.rate
 
 
 def open_source(path: str | Path) -> Source:

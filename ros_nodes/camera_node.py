@@ -17,7 +17,7 @@ from perception.errors import InputError
 from perception.frame import Frame
 from ros_nodes import qos, topics
 from ros_nodes.calibration import fit, read_calibration
-from ros_nodes.camera_sources import CameraLost, Feed, open_feed
+from ros_nodes.camera_sources import BrokenOff, CameraLost, Feed, open_feed
 from ros_nodes.convert import compressed_message, header, raw_image_message
 from ros_nodes.diagnostics import ERROR, WARN, RateMeter, Status
 from ros_nodes.lifecycle import WaysightNode, run
@@ -176,6 +176,8 @@ class CameraNode(WaysightNode[CameraParameters]):
                     self._feed = None
                     self._stop.wait(REOPEN_SECONDS)
                     self._try_open()
+        except BrokenOff as error:
+            self._complain(f"{error}; pictures sent: {self._sent}")
         except Exception as error:
             self._complain(f"camera stopped: {error}")
             raise
@@ -185,7 +187,18 @@ class CameraNode(WaysightNode[CameraParameters]):
             self.get_logger().info(f"end of {self.parameters.source}: {self._sent} pictures sent")
             self.diagnose_now()
             if self.parameters.exit_at_end:
-                self.finish()
+                self._finish()
+
+    def _finish(self) -> None:
+        """End the process; no picture at all, or a broken file to be repeated, is bad input."""
+        if self._trouble and self.parameters.loop:
+            self.fail(InputError(self._trouble))
+        elif not self._sent:
+            problems = self._feed.problems if self._feed else []
+            reason = problems[-1] if problems else "holds no picture"
+            self.fail(InputError(f"{self.parameters.source}: no picture sent: {reason}"))
+        else:
+            self.finish()
 
     def _try_open(self) -> None:
         try:

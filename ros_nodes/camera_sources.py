@@ -25,13 +25,18 @@ class CameraLost(RuntimeError):
     """A device stopped giving pictures; asking again may help."""
 
 
+class BrokenOff(InputError):
+    """A file ended before its end; reading it again would end there again."""
+
+
 @dataclass(frozen=True)
 class Feed:
     """Pictures in order.
 
     rate: pictures a second of the source itself; None when it sets its own pace (a device).
     live: whether pictures come when they come, so that nothing may wait for its time.
-    frames: makes an iterator from the beginning; Frame.stamp_ns is the source's own time.
+    frames: makes an iterator from the beginning; Frame.stamp_ns is the source's own time. It
+    raises CameraLost or BrokenOff where the source stops giving pictures.
     problems: what could not be read so far, one sentence each.
     """
 
@@ -60,6 +65,8 @@ def open_feed(
     def frames() -> Iterator[Frame]:
         for item in files:
             yield item.frame
+        if files.broken_off:
+            raise BrokenOff(files.problems[-1])
 
     return Feed(files.rate or FOLDER_RATE, False, frames, files.problems)
 

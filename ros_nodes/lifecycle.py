@@ -105,6 +105,11 @@ class WaysightNode(LifecycleNode, Generic[P]):
         self.finished = code
         self.stop_requested.set()
 
+    def fail(self, error: InputError) -> None:
+        """Ask the process to end with this sentence and EXIT_BAD_INPUT; from any thread."""
+        self.failure = error
+        self.finish(EXIT_BAD_INPUT)
+
     def diagnose_now(self) -> None:
         """Publish diagnostics without waiting for the period."""
         if self._diagnostics:
@@ -395,6 +400,9 @@ def _run(
         _end(node)
     if crashed:
         return EXIT_FAILED
+    for node in nodes:
+        if node.finished == EXIT_BAD_INPUT and node.failure:
+            raise node.failure
     return max((node.finished or EXIT_OK for node in nodes), default=EXIT_OK)
 
 

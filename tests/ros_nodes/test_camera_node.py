@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("rclpy", reason="needs ROS 2")
 pytest.importorskip("vision_msgs", reason="needs vision_msgs: python -m ros_nodes.setup_ros")
 
+from diagnostic_msgs.msg import DiagnosticStatus
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 
 from perception.errors import InputError
@@ -86,6 +87,42 @@ def test_loop_with_jpeg_goes_round_until_it_is_told_to_stop(tmp_path: Path, fold
         assert compressed_frame(jpegs[0]).size == (64, 48)
         assert camera.stop() == 0
         assert "Traceback" not in camera.output
+    finally:
+        peer.close()
+
+
+def test_folder_of_broken_pictures_is_refused_at_its_end(tmp_path: Path, folder: Path) -> None:
+    for path in folder.iterdir():
+        path.write_bytes(path.read_bytes()[:-20])
+    camera = NodeProcess("camera_node", tmp_path / "log", source=folder, exit_at_end=True)
+    assert camera.process.wait(timeout=30) == 2
+    assert "no picture sent" in camera.output and "3.png: PNG of " in camera.output
+
+
+def test_cut_video_is_sent_as_far_as_it_goes_and_its_end_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "cut.avi"
+    writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"MJPG"), 20.0, (64, 48))
+    for number in range(40):
+        writer.write(np.full((48, 64, 3), 5 * number, np.uint8))
+    writer.release()
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    peer = Peer()
+    camera = NodeProcess(
+        "camera_node", tmp_path / "log", source=path, loop=True, diagnostics_period=0.1
+    )
+
+    def told() -> bool:
+        status = peer.status("/camera")
+        values = {v.key: v.value for v in status.values} if status else {}
+        return values.get("ended") == "True" and "of the 40 that its header" in status.message
+
+    try:
+        peer.wait_for(told, f"the end in diagnostics:\n{camera.output}")
+        status = peer.status("/camera")
+        assert status is not None and status.level == DiagnosticStatus.ERROR
+        sent = next(int(v.value) for v in status.values if v.key == "sent")
+        assert 0 < sent < 40 and f"ends after frame {sent} of the 40" in status.message
+        assert camera.stop() == 0
     finally:
         peer.close()
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -109,6 +110,39 @@ def test_demo_refuses_bad_input_in_one_sentence_and_leaves_nothing(
         assert said in lines[0]
         assert "Traceback" not in errors
         assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("share", "said"),
+    [(0.02, "no frame of it can be decoded"), (0.5, "ends after frame ")],
+)
+def test_run_on_a_cut_video_ends_with_one_sentence_and_exit_code_2(
+    tmp_path: Path, video: Path, model: Path, share: float, said: str
+) -> None:
+    cut = tmp_path / "cut.avi"
+    data = video.read_bytes()
+    cut.write_bytes(data[: int(share * len(data))])
+    graph = tmp_path / "graph.yaml"
+    graph.write_text(
+        "nodes:\n"
+        "  camera: {ends_graph: true, parameters: {loop: true, exit_at_end: true}}\n"
+        "  detector: {}\n"
+    )
+    process = _waysight("run", graph, "--source", cut, "--model", model)
+    _, errors = process.communicate()
+    assert process.returncode == 2, errors
+    lines = [line for line in errors.splitlines() if line.startswith("waysight: error: ")]
+    assert len(lines) == 1
+    assert "cut.avi" in lines[0] and said in lines[0]
+    assert "Traceback" not in errors
+    assert "starting it again" not in errors
+    found = re.search(
+        r"frame (\d+) of the (\d+) that its header names; pictures sent: (\d+)", errors
+    )
+    if share == 0.5:
+        assert found is not None
+        read, named, sent = map(int, found.groups())
+        assert 0 < read == sent < named == FRAMES
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
