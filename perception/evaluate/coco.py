@@ -24,6 +24,7 @@ from perception.evaluate.tables import (
     Results,
     Truth,
     from_detections,
+    no_collection,
 )
 
 IOU_THRESHOLDS: Floats = np.linspace(0.5, 0.95, 10)
@@ -113,6 +114,7 @@ def average_precision(
     return evaluate(tables.grouped(groups) if groups else tables)
 
 
+@no_collection()
 def evaluate(tables: BoxTables) -> CocoResult:
     """COCO figures of whole tables; equal to pycocotools where that is right."""
     found: dict[str, Any] = {"precision": [], "recall": []}
@@ -233,11 +235,12 @@ def _overlaps(truth: Truth, results: Results, images: Ints) -> list[Any]:
     values = pair_overlaps(results.boxes[rows], truth.boxes[columns], truth.crowd[columns])
     truths = np.searchsorted(truth.image, images, "right") - np.searchsorted(truth.image, images)
     found = np.searchsorted(results.image, images, "right") - np.searchsorted(results.image, images)
-    ends = np.cumsum(truths * found).tolist()
+    flat = values.tolist()
     start = 0
     matrices: list[Any] = []
-    for end, width in zip(ends, truths.tolist(), strict=True):
-        matrices.append(values[start:end].reshape(-1, width).tolist() if end > start else [])
+    for height, width in zip(found.tolist(), truths.tolist(), strict=True):
+        end = start + height * width
+        matrices.append([flat[i : i + width] for i in range(start, end, width or 1)])
         start = end
     return matrices
 

@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 
 from perception.errors import InputError
-from perception.evaluate.tables import BoxTables, Floats, Ints, Results, Truth
+from perception.evaluate.tables import BoxTables, Floats, Ints, Results, Truth, no_collection
 from perception.files import read_text
 
 MAX_FAULTS_SHOWN = 20
@@ -74,6 +74,7 @@ def read_json(path: str | Path) -> Any:
         raise InputError(f"{path}: not usable JSON: {error}") from error
 
 
+@no_collection()
 def read_truth(path: str | Path) -> CocoTruth:
     """Read a COCO instances file; raises InputError with every fault, by index."""
     data = read_json(path)
@@ -109,11 +110,41 @@ def read_truth(path: str | Path) -> CocoTruth:
     )
 
 
+class _Result(msgspec.Struct, gc=False):
+    """A result as it should be; lists of these are decoded in half the time of dictionaries."""
+
+    image_id: int | str
+    category_id: int | str
+    bbox: tuple[float, float, float, float]
+    score: float
+
+
+@no_collection()
 def read_results(path: str | Path, truth: CocoTruth) -> Results:
     """Read COCO results for this ground truth; raises InputError with every fault, by index.
 
     A list of results, or an object whose `annotations` are results.
     """
+    sound = _sound_results(path, truth)
+    return _checked_results(path, truth) if sound is None else sound
+
+
+def _sound_results(path: str | Path, truth: CocoTruth) -> Results | None:
+    """The results of a list without any fault, None for everything else."""
+    try:
+        rows = msgspec.json.decode(Path(path).read_bytes(), type=list[_Result])
+        image = [truth.image_ids[row.image_id] for row in rows]
+        labels = [truth.category_ids[row.category_id] for row in rows]
+    except (OSError, ValueError, KeyError, RecursionError):
+        return None
+    boxes = np.array([row.bbox for row in rows], dtype=np.float64).reshape(-1, 4)
+    scores = np.array([row.score for row in rows], dtype=np.float64)
+    if not (np.isfinite(boxes).all() and (boxes[:, 2:] >= 0).all() and np.isfinite(scores).all()):
+        return None
+    return Results(np.array(image, np.int64), np.array(labels, np.int64), boxes, scores)
+
+
+def _checked_results(path: str | Path, truth: CocoTruth) -> Results:
     data = read_json(path)
     place = "results"
     if isinstance(data, dict) and "annotations" in data:

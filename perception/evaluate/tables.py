@@ -6,7 +6,9 @@ float64 because equal-overlap decisions have to fall as they do in the reference
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import gc
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,6 +21,22 @@ from perception.labels import LabelSet
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Switch Python's cycle collector off for a block (also usable as a decorator).
+
+    For code that makes a hundred thousand small objects without cycles: the collector would walk
+    them, and everything else in memory, again and again (a fifth of the time of an evaluation).
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
