@@ -177,27 +177,31 @@ class CameraNode(WaysightNode[CameraParameters]):
                     self._stop.wait(REOPEN_SECONDS)
                     self._try_open()
         except BrokenOff as error:
-            self._complain(f"{error}; pictures sent: {self._sent}")
+            self._trouble = f"{error}; pictures sent: {self._sent}"
         except Exception as error:
             self._complain(f"camera stopped: {error}")
             raise
         finally:
             self._ended = True
         if not self._stop.is_set():
-            self.get_logger().info(f"end of {self.parameters.source}: {self._sent} pictures sent")
-            self.diagnose_now()
-            if self.parameters.exit_at_end:
-                self._finish()
+            self._end()
 
-    def _finish(self) -> None:
-        """End the process; no picture at all, or a broken file to be repeated, is bad input."""
-        if self._trouble and self.parameters.loop:
-            self.fail(InputError(self._trouble))
-        elif not self._sent:
+    def _end(self) -> None:
+        """Say how it ended; no picture at all, or a broken file to be repeated, is bad input."""
+        p = self.parameters
+        if not self._sent and not self._trouble:
             problems = self._feed.problems if self._feed else []
-            reason = problems[-1] if problems else "holds no picture"
-            self.fail(InputError(f"{self.parameters.source}: no picture sent: {reason}"))
-        else:
+            self._trouble = f"{p.source}: no picture sent" + "".join(
+                f": {x}" for x in problems[-1:]
+            )
+        self.diagnose_now()
+        if p.exit_at_end and self._trouble and (p.loop or not self._sent):
+            self.fail(InputError(self._trouble))
+            return
+        if self._trouble:
+            self.get_logger().error(self._trouble)
+        self.get_logger().info(f"end of {p.source}: {self._sent} pictures sent")
+        if p.exit_at_end:
             self.finish()
 
     def _try_open(self) -> None:

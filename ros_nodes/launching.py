@@ -20,6 +20,7 @@ from launch.event_handlers import OnProcessExit
 from launch.events import Shutdown
 from launch_ros.actions import Node
 
+from perception.errors import InputError
 from ros_nodes.graph import (
     DDS_PROFILE,
     DDS_VARIABLE,
@@ -102,6 +103,7 @@ def _node(node: NodeSpec, folder: tempfile.TemporaryDirectory[str]) -> Node:
         executable=sys.executable,
         arguments=["-m", f"ros_nodes.{node.module}_node"],
         name=node.name,
+        exec_name=node.process,  # or every line of the terminal would begin with [python-1]
         namespace=node.namespace or None,
         parameters=[str(parameter_file(node, Path(folder.name)))] if node.parameters else [],
         remappings=list(node.remap.items()),
@@ -115,7 +117,10 @@ def _node(node: NodeSpec, folder: tempfile.TemporaryDirectory[str]) -> Node:
 
 def _on_exit(node: NodeSpec, action: Node) -> RegisterEventHandler:
     def decide(event: Any, _context: Any) -> list[Any]:
-        if event.returncode == EXIT_BAD_INPUT or (node.ends_graph and event.returncode == 0):
+        if event.returncode == EXIT_BAD_INPUT:
+            # The one way to make `ros2 launch` itself end with an exit code other than 0.
+            raise InputError(f"{node.name} refused its input; it has said why above")
+        if node.ends_graph and event.returncode == 0:
             return [EmitEvent(event=Shutdown(reason=f"{node.name} has ended"))]
         return []
 

@@ -1,5 +1,6 @@
 """Launch files, where a ROS 2 distribution brings `launch`; the wheels do not."""
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from launch_ros.actions import Node
 
 from perception.errors import InputError
 from ros_nodes.graph import DDS_VARIABLE, LAUNCH
+from tests.ros_nodes.peer import ENVIRONMENT
 
 
 def _start(name: str, **arguments: str) -> list[object]:
@@ -49,6 +51,42 @@ def test_recorder_is_started_only_when_asked_for() -> None:
 def test_several_cameras_share_one_detector() -> None:
     arguments = {"cameras": "front,rear", "source": "a.mp4,b.mp4"}
     assert len(_nodes(_start("road_multi.launch.py", **arguments))) == 7
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [("1.5", "got 1.5 (number)"), ("high", "got 'high' (string)")]
+)
+def test_refused_parameter_ends_the_launch_with_an_exit_code(
+    tmp_path: Path, value: str, said: str
+) -> None:  # C58
+    graph = tmp_path / "graph.yaml"
+    graph.write_text("nodes: {detector: {}, tracker: {}}\n")
+    program = (
+        "import sys\n"
+        "from launch import LaunchDescription, LaunchService\n"
+        "from launch.actions import IncludeLaunchDescription\n"
+        "from launch.launch_description_sources import PythonLaunchDescriptionSource\n"
+        "given = [tuple(word.split(':=')) for word in sys.argv[2:]]\n"
+        "source = PythonLaunchDescriptionSource(sys.argv[1])\n"
+        "service = LaunchService(noninteractive=True)\n"
+        "action = IncludeLaunchDescription(source, launch_arguments=given)\n"
+        "service.include_launch_description(LaunchDescription([action]))\n"
+        "sys.exit(service.run())\n"
+    )
+    words = [LAUNCH / "road.launch.py", f"config:={graph}", f"score_threshold:={value}"]
+    done = subprocess.run(
+        [sys.executable, "-c", program, *map(str, words)],
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    output = done.stdout
+    assert done.returncode == 1, output
+    assert f"parameter 'score_threshold': {said}, expected number from 0.0 to 1.0" in output
+    assert "detector refused its input" in output
+    assert "Traceback" not in output
 
 
 def test_wrong_number_of_sources_is_refused() -> None:
