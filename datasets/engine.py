@@ -152,7 +152,8 @@ class SparkEngine:
     def map(
         self, task: Task, units: Sequence[str], schema: pa.Schema, title: str
     ) -> Iterator[pa.RecordBatch]:
-        folder = Path(tempfile.mkdtemp(prefix="waysight-spark-", dir=self.work))
+        work = None if self.work is None else self.work.absolute()
+        folder = Path(tempfile.mkdtemp(prefix="waysight-spark-", dir=work))
         folder.chmod(0o777)  # workers may run as another user
         try:
             self._run(task, units, schema, title, folder)

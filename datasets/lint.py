@@ -7,10 +7,8 @@ set (near-duplicates, leaks, class balance) is found from their small results.
 from __future__ import annotations
 
 import os
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from perception.datasets.dataset import Dataset, MemoryStore, ParquetStore, bag_picture
+from perception.datasets.dataset import Dataset, ParquetStore, bag_picture
 from perception.datasets.duplicates import groups_of_similar
 from perception.datasets.engine import Engine, LocalEngine
-from perception.datasets.opening import write_index
+from perception.datasets.opening import index_file
 from perception.datasets.pictures import check_and_hash, difference_hash, read_header
 from perception.datasets.report import Finding, Report, Severity
 from perception.datasets.rows import FINDING, Columns, finding_array, lists
@@ -117,20 +115,6 @@ def lint(
     if not rows.names:
         report.add("warning", "empty", "the data set holds no picture")
     return linted
-
-
-@contextmanager
-def index_file(dataset: Dataset, work: Path | None) -> Iterator[Path]:
-    """The data set's index as a file that other processes can open, made in `work` if need be."""
-    if isinstance(dataset.store, ParquetStore):
-        yield dataset.store.path
-        return
-    assert isinstance(dataset.store, MemoryStore)
-    with tempfile.TemporaryDirectory(prefix="waysight-", dir=work) as folder:
-        Path(folder).chmod(0o755)  # workers may run as another user
-        path = Path(folder) / "index.parquet"
-        write_index(dataset.store, path)
-        yield path
 
 
 class _Checked:

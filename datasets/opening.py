@@ -8,6 +8,7 @@ import os
 import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
@@ -83,6 +84,7 @@ def _existing(text: str) -> Path:
     path = Path(text).expanduser()
     if not path.exists():
         raise InputError(f"{path}: no such file or folder")
+    path = path.absolute()  # workers of an engine have another current folder
     return unpacked(path) if path.is_file() and path.suffix.lower() == ".zip" else path
 
 
@@ -231,6 +233,20 @@ def write_index(store: Store, path: Path) -> None:
     """Write the rows of a data set as an index file, for other processes."""
     groups = (store.group(number) for number in range(len(store.sizes)))
     _write(groups, lambda: store.meta, path)
+
+
+@contextmanager
+def index_file(dataset: Dataset, work: Path | None) -> Iterator[Path]:
+    """The data set's index as a file that other processes can open, made in `work` if need be."""
+    if isinstance(dataset.store, ParquetStore):
+        yield dataset.store.path
+        return
+    assert isinstance(dataset.store, MemoryStore)
+    with tempfile.TemporaryDirectory(prefix="waysight-", dir=work) as folder:
+        Path(folder).chmod(0o755)  # workers may run as another user
+        path = Path(folder) / "index.parquet"
+        write_index(dataset.store, path)
+        yield path
 
 
 # Folders and files that belong to a data set and hold no labels.

@@ -147,7 +147,7 @@ class Source:
         root = self.dataset.root
         relative = os.path.relpath(sample.image, root)
         if self.copies is not None:
-            self.copies.append((relative, str(out / name)))
+            self.copies.append((relative, str((out / name).absolute())))
         else:
             copy_picture(root, relative, out / name, self._upright, sample.name, self.report)
         return name

@@ -1,4 +1,4 @@
-"""`waysight data`: lint, convert, stats, show, split and extract data sets."""
+"""`waysight data`: lint, convert, stats, show, split, extract and run a detector over data sets."""
 
 from __future__ import annotations
 
@@ -38,6 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _show_arguments(_action(actions, "show", "draw pictures with their boxes", _show))
     _split_arguments(_action(actions, "split", "divide into train, val and test", _split))
     _extract_arguments(_action(actions, "extract", "make a data set of a recording", _extract))
+    _detect_arguments(
+        _action(actions, "detect", "run a detector over all pictures", _detect, classes=False)
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -47,7 +50,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _action(
-    actions: Any, name: str, text: str, function: Callable[[argparse.Namespace], int]
+    actions: Any,
+    name: str,
+    text: str,
+    function: Callable[[argparse.Namespace], int],
+    *,
+    classes: bool = True,
 ) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = actions.add_parser(
         name, help=text, description=text.capitalize() + "."
@@ -56,12 +64,14 @@ def _action(
     parser.add_argument("spec", metavar="BAG" if name == "extract" else "SPEC", help=what)
     parser.set_defaults(run_action=function)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result as JSON")
-    parser.add_argument(
-        "--classes",
-        type=Path,
-        metavar="YAML",
-        help="map class names: 'names: [...]', 'map: {source: target or ignore}', 'groups: {...}'",
-    )
+    if classes:
+        parser.add_argument(
+            "--classes",
+            type=Path,
+            metavar="YAML",
+            help="map class names: 'names: [...]', 'map: {source: target or ignore}', "
+            "'groups: {...}'",
+        )
     parser.add_argument(
         "--engine",
         choices=("local", "spark"),
@@ -462,3 +472,69 @@ def _extract(args: argparse.Namespace) -> int:
     done = extract(dataset, target, selection, first=first, second=second)
     done.report.findings[:0] = dataset.report.findings
     return _report_converted(args, done)
+
+
+# detect
+
+
+def _detect_arguments(parser: argparse.ArgumentParser) -> None:
+    from perception.cli.detect import add_model_arguments
+
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="FILE", help="write COCO results here"
+    )
+    parser.add_argument(
+        "--known-classes",
+        action="store_true",
+        help="report only classes that the data set has too, as scoring against it needs",
+    )
+    add_model_arguments(parser)
+
+
+def _detect(args: argparse.Namespace) -> int:
+    from perception.datasets import open_dataset
+    from perception.datasets.inference import detect, load_model
+
+    dataset = open_dataset(args.spec, engine=_engine(args))
+    if dataset.guessed:
+        print(f"read as {dataset.format}: {dataset.guessed}")
+    model = _model(args)
+    if args.known_classes:
+        offered = model.classes or load_model(model).names
+        classes = tuple(name for name in offered if name in dataset.source_names.names)
+        if not classes:
+            raise InputError(
+                f"--known-classes: model and data set have no class in common, the model has "
+                f"{', '.join(offered)}, the data set {', '.join(dataset.source_names) or 'none'}"
+            )
+        model = replace(model, classes=classes)
+        left_out = [name for name in offered if name not in classes]
+        print(f"classes left out, not in the data set: {', '.join(left_out) or 'none'}")
+    done = detect(dataset, model, args.out, _engine(args))
+    _print_report(done.report)
+    print(
+        f"{done.out}: {done.detections} objects in {done.pictures - done.failed} pictures"
+        + (f", {done.failed} pictures without a result" if done.failed else "")
+    )
+    if args.json:
+        write_json(args.json, {"spec": args.spec, "format": dataset.format, **done.to_json()})
+    return 1 if done.failed else 0
+
+
+def _model(args: argparse.Namespace) -> Any:
+    from perception.datasets.inference import Model
+    from perception.zoo import model_path
+
+    if args.threads is not None and args.threads < 1:
+        raise InputError(f"--threads is {args.threads}, expected a whole number above 0")
+    return Model(
+        model_path(args.model).absolute(),
+        args.contract.absolute() if args.contract else None,
+        args.device,
+        args.allow_fallback,
+        args.threads or 1,
+        args.score_threshold,
+        args.iou_threshold,
+        args.max_detections,
+        tuple(args.classes) if args.classes else None,
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -20,6 +21,7 @@ import pytest
 
 from perception.datasets import open_dataset, opening
 from perception.datasets.engine import LocalEngine, SparkEngine
+from perception.datasets.inference import Model, detect
 from perception.datasets.lint import LintSettings, lint
 from perception.errors import InputError
 from tests.datasets.made import picture
@@ -198,7 +200,9 @@ def engine_of(cluster: Cluster) -> SparkEngine:
 def test_spark_gives_what_this_process_gives(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    bright_cell_detector = pytest.importorskip("tests.onnx_models").bright_cell_detector
     monkeypatch.setattr("perception.datasets.engine.UNITS_A_TASK", 10)
+    monkeypatch.setattr("perception.datasets.inference.PICTURES_A_TASK", 10)
     spec = yolo_set(tmp_path, 15)
     alone, spark = open_dataset(spec), open_dataset(spec, engine=engine_of(cluster))
     assert [s.truth.boxes.tolist() for s in alone] == [s.truth.boxes.tolist() for s in spark]
@@ -206,6 +210,11 @@ def test_spark_gives_what_this_process_gives(
     assert alone.report.to_json() == spark.report.to_json()
     settings = LintSettings()
     assert lint(alone, settings).to_json() == lint(spark, settings, engine_of(cluster)).to_json()
+    model = Model(bright_cell_detector(tmp_path / "cells.onnx"))
+    detect(alone, model, tmp_path / "alone.json")
+    detect(spark, model, tmp_path / "spark.json", engine_of(cluster))
+    assert (tmp_path / "alone.json").read_bytes() == (tmp_path / "spark.json").read_bytes()
+    assert len(json.loads((tmp_path / "alone.json").read_text())) > 15
 
 
 @pytest.mark.timeout(900)  # four Java processes start from cold

@@ -1,0 +1,108 @@
+"""A detector over a data set: every picture once, in order, whatever the engine."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from perception.cli import main
+from perception.datasets import inference, open_dataset
+from perception.datasets.engine import LocalEngine
+from perception.datasets.inference import Model, detect
+from perception.runtime.detector import Detector
+from tests.datasets.made import coco
+
+onnx_models = pytest.importorskip("tests.onnx_models", reason="needs onnx")
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path: Path = onnx_models.bright_cell_detector(tmp_path / "cells.onnx")
+    return path
+
+
+def test_results_are_those_of_the_detector_in_the_order_of_the_pictures(
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inference, "PICTURES_A_TASK", 3)
+    folder = coco(tmp_path / "set", [[]] * 10, names=("dark", "bright"))
+    dataset = open_dataset(f"coco:{folder}")
+    done = detect(dataset, Model(model), tmp_path / "one.json")
+    several = detect(dataset, Model(model), tmp_path / "two.json", LocalEngine(workers=2))
+    assert (tmp_path / "one.json").read_bytes() == (tmp_path / "two.json").read_bytes()
+    assert done.classes == several.classes and done.pictures == 10
+    detector = Detector(model, threads=1)
+    expected = [
+        (int(sample.id), 2, [round(float(v), 2) for v in box], round(float(score), 5))
+        for sample in dataset
+        for found in [detector(dataset.load(sample))]
+        for box, score in zip(found.xywh, found.scores, strict=True)
+    ]
+    rows = json.loads((tmp_path / "one.json").read_text())
+    assert expected
+    assert [
+        (row["image_id"], row["category_id"], row["bbox"], row["score"]) for row in rows
+    ] == expected
+    assert done.detections == len(rows)
+
+
+def test_a_class_that_the_set_lacks_gets_an_id_of_its_own_or_is_left_out(
+    tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = coco(tmp_path / "set", [[(2, 1, 1, 9, 9)]] * 3)
+    arguments = ["data", "detect", f"coco:{folder}", "--model", str(model)]
+    assert main([*arguments, "--out", str(tmp_path / "all.json"), "--workers", "1"]) == 0
+    rows = json.loads((tmp_path / "all.json").read_text())
+    assert {(row["category_id"], row["category"]) for row in rows} == {(3, "bright")}
+    assert main([*arguments, "--out", str(tmp_path / "none.json"), "--known-classes"]) == 2
+    assert "no class in common, the model has bright, dark, the data set car, bus" in (
+        capsys.readouterr().err
+    )
+    assert not (tmp_path / "none.json").exists()
+
+
+def test_a_picture_without_a_result_is_named_and_fails_the_command(
+    tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = coco(tmp_path / "set", [[]] * 4)
+    (folder / "images/001.png").write_bytes(b"no picture")
+    (folder / "images/002.png").unlink()
+    out, report = tmp_path / "out.json", tmp_path / "report.json"
+    arguments = ["data", "detect", f"coco:{folder}", "--model", str(model), "--out", str(out)]
+    assert main([*arguments, "--workers", "1", "--json", str(report)]) == 1
+    text = capsys.readouterr().out
+    assert "001.png: error: cut off, damaged or not a picture" in text
+    assert "002.png: error: no such picture" in text
+    assert "2 pictures without a result" in text
+    assert json.loads(report.read_text())["failed"] == 2
+    assert {row["image_id"] for row in json.loads(out.read_text())} <= {1, 4}
+
+
+def test_nothing_is_written_when_no_picture_can_be_used(
+    tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = coco(tmp_path / "set", [[]] * 2)
+    for file in (folder / "images").iterdir():
+        file.unlink()
+    out = tmp_path / "out.json"
+    assert main(["data", "detect", str(folder), "--model", str(model), "--out", str(out)]) == 2
+    assert "none of the 2 pictures could be used" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_inference_imports_no_torch(tmp_path: Path, model: Path) -> None:
+    folder = coco(tmp_path / "set", [[]] * 2)
+    code = (
+        "import sys; from perception.cli import main; "
+        "assert main(sys.argv[1:]) == 0; assert 'torch' not in sys.modules"
+    )
+    arguments = [f"coco:{folder}", "--model", str(model), "--out", str(tmp_path / "out.json")]
+    subprocess.run(
+        [sys.executable, "-c", code, "data", "detect", *arguments, "--workers", "1"],
+        check=True,
+        cwd=Path(__file__).parents[2],
+    )
