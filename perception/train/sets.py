@@ -26,6 +26,8 @@ KIND_UNKNOWN = -1
 NEUTRAL = -2
 #: Label of an object of the background.
 OTHER = -3
+#: Share of a teacher's find inside a vehicle's label from which it may be a rider or driver.
+ABOARD = 0.6
 #: Problems of a set that an error lists.
 SHOWN = 20
 #: Label, box (xyxy), and whether the box covers a group.
@@ -254,7 +256,8 @@ def _fill(
     """Adds a teacher's detections ([x1, y1, x2, y2, score, name index]) where no label is.
 
     Strong ones become labels, weak ones ignore regions; on a label of unknown kind a strong one
-    names the kind.
+    names the kind. Who may sit in or on a labelled vehicle is neither taught nor punished: sets do
+    not agree on whether riders are persons.
     """
     if not filled:
         return boxes, labels, []
@@ -279,7 +282,8 @@ def _fill(
             continue
         if above is None:
             continue
-        if row[4] >= above:
+        aboard = bool(model.group) and channel != 0 and _inside(row[:4], boxes[own == 0]) > ABOARD
+        if row[4] >= above and not aboard:
             new.append(i)
         else:
             regions.append([*row[:4].tolist(), channel, ANY_SIZE])
@@ -287,6 +291,14 @@ def _fill(
         boxes = np.concatenate([boxes, found[new, :4]])
         labels = np.concatenate([labels, kinds[new]])
     return boxes, labels, regions
+
+
+def _inside(box: NDArray[np.float32], others: NDArray[np.float32]) -> float:
+    """Largest share of a box's area that lies in one of the others."""
+    if not len(others):
+        return 0.0
+    sides = np.minimum(box[2:], others[:, 2:]) - np.maximum(box[:2], others[:, :2])
+    return float((sides.clip(0).prod(axis=1) / max(1e-9, (box[2:] - box[:2]).prod())).max())
 
 
 def kind_counts(pictures: list[Picture], names: tuple[str, ...]) -> Counter[str]:

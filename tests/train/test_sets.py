@@ -194,6 +194,17 @@ def test_a_teacher_fills_missing_labels_and_names_kinds(tmp_path: Path) -> None:
     assert [tuple(r[:2]) for r in picture.regions.tolist()] == [(400, 400)]
 
 
+def test_a_rider_that_a_teacher_finds_is_neither_taught_nor_punished(tmp_path: Path) -> None:
+    write_set(tmp_path, [row(1, [100, 100, 50, 100], 0)])
+    rider, walker = [110, 90, 140, 160, 0.9, 2], [130, 80, 180, 200, 0.9, 2]
+    (tmp_path / "filled.json").write_text(json.dumps({"pictures": {"5": [rider, walker]}}))
+    picture = read(
+        tmp_path, annotated=("vehicle", "person"), filled="filled.json", fill_above={"person": 0.5}
+    )
+    assert picture.boxes[1:].tolist() == [walker[:4]]
+    assert picture.regions.tolist() == [[*rider[:4], 1, np.inf]]
+
+
 def test_warped_labels_stay_on_their_pixels() -> None:
     rng = np.random.default_rng(3)
     image = np.zeros((120, 200, 3), np.uint8)
