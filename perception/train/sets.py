@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perception.errors import InputError
-from perception.geometry.boxes import iou_matrix
+from perception.geometry.boxes import iof_matrix, iou_matrix
 from perception.models.settings import ModelSettings
 
 #: Target of a class that is neither taught nor punished.
@@ -265,7 +265,7 @@ def _fill(
     labels = labels.copy()
     found = np.array(filled, np.float32).reshape(-1, 6)
     kinds = found[:, 5].astype(np.int64)
-    overlap = iou_matrix(found[:, :4], boxes)
+    overlap, inside = iou_matrix(found[:, :4], boxes), iof_matrix(found[:, :4], boxes)
     own = np.array(
         [0 if label == KIND_UNKNOWN else channel_of[label] for label in labels], np.int64
     )
@@ -282,7 +282,8 @@ def _fill(
             continue
         if above is None:
             continue
-        aboard = bool(model.group) and channel != 0 and _inside(row[:4], boxes[own == 0]) > ABOARD
+        vehicles = own == 0 if model.group and channel != 0 else np.zeros(len(own), bool)
+        aboard = bool((inside[i, vehicles] > ABOARD).any())
         if row[4] >= above and not aboard:
             new.append(i)
         else:
@@ -291,14 +292,6 @@ def _fill(
         boxes = np.concatenate([boxes, found[new, :4]])
         labels = np.concatenate([labels, kinds[new]])
     return boxes, labels, regions
-
-
-def _inside(box: NDArray[np.float32], others: NDArray[np.float32]) -> float:
-    """Largest share of a box's area that lies in one of the others."""
-    if not len(others):
-        return 0.0
-    sides = np.minimum(box[2:], others[:, 2:]) - np.maximum(box[:2], others[:, :2])
-    return float((sides.clip(0).prod(axis=1) / max(1e-9, (box[2:] - box[:2]).prod())).max())
 
 
 def kind_counts(pictures: list[Picture], names: tuple[str, ...]) -> Counter[str]:
