@@ -110,6 +110,13 @@ class GuardianParameters(NodeParameters):
         maximum=50.0,
         unit="m/s",
     )
+    known_speed: float = parameter(
+        1.0,
+        "Standard deviation below which an obstacle's velocity counts as known",
+        minimum=0.05,
+        maximum=50.0,
+        unit="m/s",
+    )
     object_acceleration: float = parameter(
         2.0,
         "Standard deviation of the acceleration of obstacles",
@@ -260,7 +267,9 @@ class GuardianNode(WaysightNode[GuardianParameters]):
         parameters = self.parameters
         self._guardian = Guardian(self._settings(parameters, self._zone_values))
         self._tracks = GroundTracks(
-            acceleration=parameters.object_acceleration, first_speed=parameters.object_speed
+            acceleration=parameters.object_acceleration,
+            first_speed=parameters.object_speed,
+            known_speed=parameters.known_speed,
         )
         self._pictures = PictureWatch(
             PictureSettings(**{name: getattr(parameters, name) for name in _PICTURE_FIELDS})

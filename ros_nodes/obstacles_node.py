@@ -122,6 +122,13 @@ class ObstaclesParameters(NodeParameters):
         maximum=50.0,
         unit="m/s",
     )
+    known_speed: float = parameter(
+        1.0,
+        "Standard deviation below which an obstacle's velocity counts as known",
+        minimum=0.05,
+        maximum=50.0,
+        unit="m/s",
+    )
     object_acceleration: float = parameter(
         2.0,
         "Standard deviation of the acceleration of obstacles",
@@ -175,6 +182,7 @@ class ObstaclesNode(WaysightNode[ObstaclesParameters]):
         self._tracks = GroundTracks(
             acceleration=self.parameters.object_acceleration,
             first_speed=self.parameters.object_speed,
+            known_speed=self.parameters.known_speed,
         )
         self._index = convert.NameIndex()
         self._odometry = (Twist(), -math.inf)

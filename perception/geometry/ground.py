@@ -26,13 +26,15 @@ class SizePrior:
 
     height, height_sigma: mean and standard deviation. radius: half of the footprint's larger
     side as a robot has to keep clear of it. overhang: how far its nearest part reaches beyond
-    where it touches the ground.
+    where it touches the ground. length: of what mostly stands along the camera's way, as vehicles
+    on a road do, and then shows its flank beside its front; 0 for what stands any way.
     """
 
     height: float
     height_sigma: float
     radius: float
     overhang: float = 0.0
+    length: float = 0.0
 
 
 PRIORS: Mapping[str, SizePrior] = {
@@ -44,12 +46,12 @@ PRIORS: Mapping[str, SizePrior] = {
     "pallet": SizePrior(1.00, 0.50, 0.60),
     # Overhangs from axle to bumper: 0.8 to 1.0 m on cars, 1.2 to 1.5 m on trucks, 2.5 to 3 m on
     # buses; on two wheels it is about a wheel's radius.
-    "car": SizePrior(1.50, 0.15, 0.90, 0.90),
-    "truck": SizePrior(3.20, 0.60, 1.25, 1.25),
-    "bus": SizePrior(3.10, 0.30, 1.25, 2.60),
-    "motorcycle": SizePrior(1.50, 0.20, 0.50, 0.30),
-    "bicycle": SizePrior(1.65, 0.20, 0.50, 0.30),
-    "three_wheeler": SizePrior(1.80, 0.15, 0.70, 0.50),
+    "car": SizePrior(1.50, 0.15, 0.90, 0.90, 5.0),
+    "truck": SizePrior(3.20, 0.60, 1.25, 1.25, 12.0),
+    "bus": SizePrior(3.10, 0.30, 1.25, 2.60, 13.0),
+    "motorcycle": SizePrior(1.50, 0.20, 0.50, 0.30, 2.3),
+    "bicycle": SizePrior(1.65, 0.20, 0.50, 0.30, 1.9),
+    "three_wheeler": SizePrior(1.80, 0.15, 0.70, 0.50, 3.0),
 }
 
 UNKNOWN_PRIOR = SizePrior(1.5, 1.0, 0.60)
@@ -129,6 +131,7 @@ def locate(
     tall_sigma = np.array([size.height_sigma for size in prior])
     least = np.array([size.radius for size in prior])
     overhang = np.array([size.overhang for size in prior])
+    length = np.array([size.length for size in prior])
 
     view = _View.of(corners, camera, settings)
     by_foot, foot_sigma = _by_foot(view, camera.mount.z, settings)
@@ -146,12 +149,24 @@ def locate(
     heights = distances * (view.top - view.foot)
     distances = np.where(unknown, distances, np.maximum(distances - overhang, 0.0))
 
+    sigmas = np.maximum(sigmas, _hidden_foot(corners, distances))
     width = distances * (np.tan(view.left - view.bearing) + np.tan(view.bearing - view.right))
     radii = np.maximum(least, width / 2)
     centre = distances + least
     direction = np.stack([np.cos(view.bearing), np.sin(view.bearing)], axis=-1)
     across = np.stack([-direction[:, 1], direction[:, 0]], axis=-1)
+    places = centre[:, None] * direction
     sideways = centre * view.bearing_sigma
+
+    beside = _beside_the_way(view, distances, 2 * least, length, corners, camera, settings)
+    depth = distances * direction[:, 0]
+    chosen = beside.found[:, None]
+    places = np.where(chosen, np.stack([depth + least, beside.middle], axis=-1), places)
+    # There a wrong distance moves the place along the ray of the edge that was used.
+    edge = np.stack([np.ones_like(depth), beside.slope], axis=-1) * direction[:, :1]
+    direction = np.where(chosen, edge, direction)
+    across = np.where(chosen, [0.0, 1.0], across)
+    radii = np.where(beside.found, least, radii)
     covariances = (
         sigmas[:, None, None] ** 2 * direction[:, :, None] * direction[:, None, :]
         + sideways[:, None, None] ** 2 * across[:, :, None] * across[:, None, :]
@@ -161,7 +176,7 @@ def locate(
         sigmas=sigmas,
         by_foot=by_foot,
         by_size=by_size,
-        positions=camera.position[:2] + centre[:, None] * direction,
+        positions=camera.position[:2] + places,
         covariances=covariances,
         radii=radii,
         heights=heights,
@@ -214,6 +229,72 @@ class _View:
             # d tan(e) / de = 1 + tan(e)^2.
             tilt_sigma=(1 + slope[0] ** 2) * settings.tilt_sigma,
         )
+
+
+def _hidden_foot(corners: Floats, distances: Floats) -> Floats:
+    """(N,) m of standard deviation for boxes whose foot lies behind a nearer box; else 0.
+
+    Such a foot is seen too high, and the object stands anywhere between the nearer one and where
+    it seems to: uniform over that gap.
+    """
+    x1, y1, x2, y2 = corners.T
+    shared = np.minimum(x2[:, None], x2) - np.maximum(x1[:, None], x1)
+    over = (shared > 0.2 * (x2 - x1)[:, None]) & (y1 < y2[:, None]) & (y2 > y2[:, None])
+    gap = np.where(over, distances[:, None] - distances, 0.0)
+    hidden: Floats = np.maximum(gap, 0.0).max(axis=1, initial=0.0) / math.sqrt(12)
+    return hidden
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Beside:
+    """found: (N,) which boxes are of vehicles beside the own way. middle: (N,) m, to the left, of
+    the near face's middle. slope: (N,) tan(bearing) of the edge that tells it."""
+
+    found: Bools
+    middle: Floats
+    slope: Floats
+
+
+_MIRRORS = 0.2
+"""Share of a vehicle's width by which mirrors and load may make it wider."""
+
+
+def _beside_the_way(
+    view: _View,
+    distances: Floats,
+    width: Floats,
+    length: Floats,
+    corners: Floats,
+    camera: Camera,
+    settings: GroundSettings,
+) -> _Beside:
+    """Boxes that a vehicle along the base frame's x axis, beside the own way, explains.
+
+    Such a vehicle shows its flank: the box's inner edge is its far corner, and at the depth of its
+    near face it seems to reach towards the own way. A box wider than `width` whose inner edge a
+    flank of up to `length` reaches is taken for one; then the outer edge tells where it is, or,
+    where the picture cuts that, the inner one. What no flank explains, such as a vehicle across
+    the way, is left as it is seen.
+    """
+    depth = distances * np.cos(view.bearing)
+    on_left = view.bearing >= 0
+    side = np.where(on_left, 1.0, -1.0)
+    cut_left = corners[:, 0] <= settings.edge
+    cut_right = corners[:, 2] >= camera.width - settings.edge
+    cut = np.where(on_left, cut_left, cut_right)
+    left, right = np.tan(view.left), np.tan(view.right)
+    inner, outer = np.where(on_left, right, -left), np.where(on_left, left, -right)
+    beside = (length > 0) & (inner > 0)
+    face = depth * outer - width
+    reach = (depth + length) * inner + _MIRRORS * width
+    flank = beside & ~cut & (face > depth * inner) & (face <= reach)
+    partly = beside & cut
+    face = np.where(partly, (depth + length) * inner, face)
+    return _Beside(
+        found=flank | partly,
+        middle=side * (face + width / 2),
+        slope=side * np.where(partly, inner, outer),
+    )
 
 
 def _by_foot(view: _View, height: float, settings: GroundSettings) -> tuple[Floats, Floats]:
@@ -282,12 +363,19 @@ class GroundTracks:
     """
 
     def __init__(
-        self, *, acceleration: float = 2.0, first_speed: float = 2.0, retention: float = 1.0
+        self,
+        *,
+        acceleration: float = 2.0,
+        first_speed: float = 2.0,
+        known_speed: float = 1.0,
+        retention: float = 1.0,
     ) -> None:
         """acceleration: m/s^2, standard deviation of what objects do. first_speed: m/s, that of
-        a new object's velocity. retention: s after which an object not seen is forgotten."""
+        a new object's velocity. known_speed: m/s of standard deviation below which a velocity
+        counts as known. retention: s after which an object not seen is forgotten."""
         self._acceleration = acceleration
         self._first_speed = first_speed
+        self._known_speed = known_speed
         self._retention = retention
         self._motions: dict[str, _Motion] = {}
         self._stamp_ns: int | None = None
@@ -309,8 +397,8 @@ class GroundTracks:
 
         ids: track ids, "" where not tracked. positions: (N, 2) m in the base frame, covariances:
         (N, 2, 2) m^2; a place that is not finite is passed over. ego: the robot's vx, vy (m/s)
-        and wz (rad/s) since the last picture. A velocity counts as known once its standard
-        deviation is below half of a new object's.
+        and wz (rad/s) since the last picture. A velocity is unknown until its standard
+        deviation is below `known_speed`.
         """
         if self._stamp_ns is not None and stamp_ns < self._stamp_ns:
             self.restart()
@@ -326,7 +414,7 @@ class GroundTracks:
                 continue
             self._predict(motion, stamp_ns, ego)
             _correct(motion, place, covariance)
-            if math.sqrt(motion.covariance[2:, 2:].trace() / 2) < self._first_speed / 2:
+            if math.sqrt(motion.covariance[2:, 2:].trace() / 2) < self._known_speed:
                 velocities[row] = motion.state[2:]
         oldest = stamp_ns - round(self._retention * 1e9)
         self._motions = {

@@ -48,10 +48,12 @@ def test_both_estimates_are_unbiased_on_their_own():
 def test_uncertainty_grows_with_distance_and_fusion_beats_the_foot():
     # From 5 m: nearer, the feet are below the picture.
     distances = [5, 6, 8, 12, 20]
-    found = locate([box(d) for d in distances], ["person"] * 5, CAMERA)
+    # Side by side: none hides another's foot.
+    row = [box(d, left=0.13 * d * place) for place, d in enumerate(distances, -2)]
+    found = locate(row, ["person"] * 5, CAMERA)
     assert (np.diff(found.sigmas) > 0).all()
     # A pallet's height says little: its distance is all but the foot's.
-    pallets = locate([box(d) for d in distances], ["pallet"] * 5, CAMERA)
+    pallets = locate(row, ["pallet"] * 5, CAMERA)
     assert (found.sigmas < pallets.sigmas).all()
     # The error along the ray is larger than the one across.
     along, across = found.covariances[3][0, 0], found.covariances[3][1, 1]
@@ -145,6 +147,52 @@ def test_the_part_that_overhangs_the_foot_is_nearer_than_the_foot():
     board = ground.locate([box(6.0)], ["person"], CAMERA)
     assert board.distances[0] == pytest.approx(5.8 - ground.PRIORS["person"].overhang, rel=0.01)
     assert board.heights[0] == pytest.approx(1.7, rel=0.02)
+
+
+def test_a_foot_behind_someone_nearer_is_uncertain_down_to_there():
+    alone = locate([box(10.0)], ["person"], CAMERA)
+    hidden = locate([box(10.0), box(6.0, 0.1)], ["person"] * 2, CAMERA)
+    assert hidden.distances[0] == alone.distances[0]
+    assert hidden.sigmas[0] == pytest.approx((9.8 - 5.8) / math.sqrt(12), rel=0.05)
+    # The one in front, and whoever stands beside, are as certain as before.
+    front, beside = (locate([box(6.0, y)], ["person"], CAMERA).sigmas[0] for y in (0.1, 3.0))
+    assert hidden.sigmas[1] == front
+    assert locate([box(10.0), box(6.0, 3.0)], ["person"] * 2, CAMERA).sigmas[1] == beside
+
+
+def vehicle(near, left, length, width=1.8, height=1.5):
+    """Box of a cuboid along the x axis whose near face is at `near`, its middle `left` of it."""
+    corners = [
+        (x, left + side, up)
+        for x in (near, near + length)
+        for side in (-width / 2, width / 2)
+        for up in (0, height)
+    ]
+    pixels = CAMERA.project(corners)
+    found = np.concatenate([pixels.min(axis=0), pixels.max(axis=0)])
+    return np.clip(found, 0, [CAMERA.width, CAMERA.height] * 2)
+
+
+@pytest.mark.parametrize("left", [3.3, -3.3])
+@pytest.mark.parametrize("near", [4.5, 6.0, 9.0, 15.0, 25.0])
+def test_a_vehicle_in_the_next_lane_is_not_taken_for_one_that_reaches_into_the_own(near, left):
+    # Its flank brings the box to within a metre of the own way; 4.5 m cuts it at the side.
+    found = locate([vehicle(near, left, 4.5)], ["car"], CAMERA)
+    assert abs(found.positions[0, 1] - left) < 0.45
+    assert found.radii[0] == pytest.approx(0.9)
+
+
+def test_a_vehicle_across_the_way_keeps_its_whole_width():
+    # Its front is 1.2 m beside the own way, its tail 5.5 m.
+    across = vehicle(10.0, 3.35, 1.8, width=4.3)
+    found = locate([across], ["car"], CAMERA)
+    assert found.radii[0] > 2.0
+    assert abs(found.positions[0, 1]) - found.radii[0] < 1.6
+
+
+def test_a_vehicle_ahead_is_where_it_was():
+    found = locate([vehicle(12.0, 0.2, 4.5)], ["car"], CAMERA)
+    assert found.positions[0] == pytest.approx([12.9, 0.2], abs=0.6)
 
 
 def test_settings_are_checked():
