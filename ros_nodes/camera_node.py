@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rclpy.qos import QoSProfile
+from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 
 from perception.errors import InputError
@@ -18,7 +19,7 @@ from perception.frame import Frame
 from ros_nodes import qos, topics
 from ros_nodes.calibration import fit, read_calibration
 from ros_nodes.camera_sources import BrokenOff, CameraLost, Feed, open_feed
-from ros_nodes.convert import compressed_message, header, raw_image_message
+from ros_nodes.convert import compressed_message, header, raw_image_message, ros_time
 from ros_nodes.diagnostics import ERROR, WARN, RateMeter, Status
 from ros_nodes.lifecycle import WaysightNode, run
 from ros_nodes.parameters import NodeParameters, parameter
@@ -71,6 +72,11 @@ class CameraParameters(NodeParameters):
     stamps: str = parameter(
         "now", "Time in the headers: of publication, or the source's own", choices=("now", "source")
     )
+    publish_clock: bool = parameter(
+        False,
+        "Publish /clock from a bag's times of recording, for nodes with use_sim_time; needs stamps "
+        "to be 'source'",
+    )
     wait_subscribers: int = parameter(
         0, "Subscribers of the image topic to wait for before the first picture", minimum=0
     )
@@ -79,6 +85,11 @@ class CameraParameters(NodeParameters):
     def __post_init__(self) -> None:
         if not self.source:
             raise InputError("parameter 'source': got '', expected a video, folder, bag or device")
+        if self.publish_clock and self.stamps != "source":
+            raise InputError(
+                f"parameter 'publish_clock': got true with stamps '{self.stamps}', expected stamps "
+                "'source', because pictures stamped now do not fit the clock of a bag"
+            )
 
 
 class CameraNode(WaysightNode[CameraParameters]):
@@ -105,6 +116,9 @@ class CameraNode(WaysightNode[CameraParameters]):
         )
         self._raw = self._publisher(Image, topics.IMAGE, "compressed")
         self._compressed = self._publisher(CompressedImage, topics.compressed(topics.IMAGE), "raw")
+        self._clock_out = (
+            self.create_publisher(Clock, topics.CLOCK, qos.results(1)) if p.publish_clock else None
+        )
         self._image_topic = self.resolve_topic_name(topics.IMAGE)
         self.handover.announce(self._image_topic)
 
@@ -120,6 +134,9 @@ class CameraNode(WaysightNode[CameraParameters]):
             publisher = self.__dict__.pop(name, None)
             if publisher is not None:
                 self.destroy_lifecycle_publisher(publisher)
+        clock = self.__dict__.pop("_clock_out", None)
+        if clock is not None:
+            self.destroy_publisher(clock)
 
     def activate(self) -> None:
         """Start the thread that reads and publishes."""
@@ -162,6 +179,8 @@ class CameraNode(WaysightNode[CameraParameters]):
         self._feed = open_feed(
             p.source, bag_topic=p.bag_topic, width=p.width, height=p.height, rate=p.rate
         )
+        if p.publish_clock and not self._feed.recorded:
+            raise InputError(f"parameter 'publish_clock': {p.source} is no bag, expected a bag")
         return self._feed
 
     def _run(self) -> None:
@@ -230,7 +249,7 @@ class CameraNode(WaysightNode[CameraParameters]):
     def _play(self, feed: Feed) -> None:
         """Publish every picture at its time; a late one moves the following ones back."""
         due = time.monotonic()
-        for frame in self._endless(feed):
+        for time_ns, frame in self._endless(feed):
             rate = self.parameters.rate or feed.rate
             period = 0.0 if feed.live or not rate else 1.0 / rate
             wait = due - time.monotonic()
@@ -241,11 +260,13 @@ class CameraNode(WaysightNode[CameraParameters]):
             if period and wait < -period:
                 self._late += 1
                 due -= wait
+            if self._clock_out:
+                self._clock_out.publish(Clock(clock=ros_time(time_ns)))
             self._publish(frame)
             due += period
             self._trouble = ""
 
-    def _endless(self, feed: Feed) -> Iterator[Frame]:
+    def _endless(self, feed: Feed) -> Iterator[tuple[int, Frame]]:
         p = self.parameters
         if p.preload and not feed.live:
             held = list(itertools.islice(feed.frames(), p.preload))

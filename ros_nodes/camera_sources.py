@@ -35,15 +35,18 @@ class Feed:
 
     rate: pictures a second of the source itself; None when it sets its own pace (a device).
     live: whether pictures come when they come, so that nothing may wait for its time.
-    frames: makes an iterator from the beginning; Frame.stamp_ns is the source's own time. It
-    raises CameraLost or BrokenOff where the source stops giving pictures.
+    frames: makes an iterator from the beginning of (time of recording in ns, picture);
+    Frame.stamp_ns is the source's own time. It raises CameraLost or BrokenOff where the source
+    stops giving pictures.
+    recorded: whether there are times of recording, as in a bag; they are 0 elsewhere.
     problems: what could not be read so far, one sentence each.
     """
 
     rate: float | None
     live: bool
-    frames: Callable[[], Iterator[Frame]]
+    frames: Callable[[], Iterator[tuple[int, Frame]]]
     problems: list[str] = dataclasses.field(default_factory=list)
+    recorded: bool = False
 
 
 def open_feed(
@@ -62,9 +65,9 @@ def open_feed(
         return _bag(path, bag_topic)
     files = open_source(path)
 
-    def frames() -> Iterator[Frame]:
+    def frames() -> Iterator[tuple[int, Frame]]:
         for item in files:
-            yield item.frame
+            yield 0, item.frame
         if files.broken_off:
             raise BrokenOff(files.problems[-1])
 
@@ -75,7 +78,7 @@ def _device(source: str, width: int, height: int, rate: float | None) -> Feed:
     if not Path(source).exists():
         raise CameraLost(f"{source}: no such device")
 
-    def frames() -> Iterator[Frame]:
+    def frames() -> Iterator[tuple[int, Frame]]:
         capture = cv2.VideoCapture(source, cv2.CAP_V4L2)
         try:
             if not capture.isOpened():
@@ -93,7 +96,7 @@ def _device(source: str, width: int, height: int, rate: float | None) -> Feed:
                 ok, image = capture.read()
                 if not ok:
                     raise CameraLost(f"{source}: gives no more pictures")
-                yield Frame(np.asarray(image, np.uint8), time.time_ns(), "", sequence)
+                yield 0, Frame(np.asarray(image, np.uint8), time.time_ns(), "", sequence)
         finally:
             capture.release()
 
@@ -128,18 +131,18 @@ def _bag(path: Path, topic: str) -> Feed:
         raise InputError(f"{path}: not a readable rosbag2 bag: {error}") from error
     problems: list[str] = []
 
-    def frames() -> Iterator[Frame]:
-        from ros_nodes.convert import compressed_frame, image_frame
+    def frames() -> Iterator[tuple[int, Frame]]:
+        from ros_nodes.convert import raw_compressed_frame, raw_image_frame
 
         problems.clear()
         with AnyReader([folder]) as reader:
             chosen = choose(reader)
-            for sequence, (connection, _, raw) in enumerate(reader.messages(connections=chosen)):
-                message: Any = reader.deserialize(raw, connection.msgtype)
-                decode = image_frame if connection.msgtype == kinds[0] else compressed_frame
+            messages = enumerate(reader.messages(connections=chosen))
+            for sequence, (connection, time_ns, raw) in messages:
+                decode = raw_image_frame if connection.msgtype == kinds[0] else raw_compressed_frame
                 try:
-                    yield decode(message, sequence)
+                    yield time_ns, decode(bytes(raw), sequence)
                 except InputError as error:
                     problems.append(f"{path}: picture {sequence}: {error}")
 
-    return Feed(max(count - 1, 1) / seconds, False, frames, problems)
+    return Feed(max(count - 1, 1) / seconds, False, frames, problems, recorded=True)

@@ -229,10 +229,15 @@ def stamp_ns(stamp: Time) -> int:
     return int(stamp.sec) * 1_000_000_000 + int(stamp.nanosec)
 
 
+def ros_time(time_ns: int) -> Time:
+    """The opposite of `stamp_ns`."""
+    sec, nanosec = divmod(time_ns, 1_000_000_000)
+    return Time(sec=sec, nanosec=nanosec)
+
+
 def header(frame: Frame) -> Header:
     """The frame's own stamp and frame_id, unchanged."""
-    sec, nanosec = divmod(frame.stamp_ns, 1_000_000_000)
-    return Header(stamp=Time(sec=sec, nanosec=nanosec), frame_id=frame.frame_id)
+    return Header(stamp=ros_time(frame.stamp_ns), frame_id=frame.frame_id)
 
 
 def detections_message(

@@ -1,4 +1,4 @@
-"""Topic names: relative and remappable, save `/diagnostics`, as the ecosystem has it."""
+"""Topic names: relative and remappable, save those that begin with a slash."""
 
 IMAGE = "image_raw"
 CAMERA_INFO = "camera_info"
@@ -13,6 +13,7 @@ CMD_VEL_IN = "cmd_vel_raw"
 CMD_VEL = "cmd_vel"
 ODOM = "odom"
 DIAGNOSTICS = "/diagnostics"
+CLOCK = "/clock"
 
 
 def compressed(topic: str) -> str:

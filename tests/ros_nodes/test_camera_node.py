@@ -10,14 +10,16 @@ import pytest
 pytest.importorskip("rclpy", reason="needs ROS 2")
 pytest.importorskip("vision_msgs", reason="needs vision_msgs: python -m ros_nodes.setup_ros")
 
-from diagnostic_msgs.msg import DiagnosticStatus
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
+from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 
 from perception.errors import InputError
 from ros_nodes import qos
 from ros_nodes.calibration import fit, read_calibration
 from ros_nodes.camera_sources import CameraLost, open_feed
-from ros_nodes.convert import compressed_frame, image_frame
+from ros_nodes.convert import compressed_frame, image_frame, stamp_ns
+from tests.onnx_models import bright_cell_detector
 from tests.ros_nodes.peer import NodeProcess, Peer
 
 CALIBRATION = """
@@ -127,8 +129,8 @@ def test_cut_video_is_sent_as_far_as_it_goes_and_its_end_is_told(tmp_path: Path)
         peer.close()
 
 
-@pytest.mark.parametrize("kind", ["sqlite3", "mcap"])
-def test_bag_gives_its_pictures_with_their_own_stamps(tmp_path: Path, kind: str) -> None:
+def _bag(path: Path, kind: str, topics: list[str], times_ns: list[int], late_ns: int = 5) -> Path:
+    """A bag of 64x48 pictures of rising grey, recorded at `times_ns`, stamped `late_ns` before."""
     rosbags = pytest.importorskip("rosbags.rosbag2", reason="needs rosbags")
     from rosbags.typesys import Stores, get_typestore
 
@@ -136,27 +138,94 @@ def test_bag_gives_its_pictures_with_their_own_stamps(tmp_path: Path, kind: str)
     types = store.types
     image, header = types["sensor_msgs/msg/Image"], types["std_msgs/msg/Header"]
     time = types["builtin_interfaces/msg/Time"]
-    path = tmp_path / "bag"
     plugin = rosbags.StoragePlugin[kind.upper()]
     with rosbags.Writer(path, version=9, storage_plugin=plugin) as writer:
-        for topic in ("/left/image_raw", "/right/image_raw"):
+        for topic in topics:
             connection = writer.add_connection(topic, image.__msgtype__, typestore=store)
-            for number in range(3):
-                pixels = np.full(48 * 64 * 3, 40 * number, np.uint8)
-                stamp = time(sec=100 + number, nanosec=5)
-                message = image(header(stamp, "cam"), 48, 64, "rgb8", 0, 192, pixels)
+            for number, time_ns in enumerate(times_ns):
+                pixels = np.full(48 * 64 * 3, 40 * number % 256, np.uint8)
+                sec, nanosec = divmod(time_ns - late_ns, 10**9)
+                message = image(header(time(sec, nanosec), "cam"), 48, 64, "rgb8", 0, 192, pixels)
                 data = store.serialize_cdr(message, image.__msgtype__)
-                writer.write(connection, (100 + number) * 10**9, data)
+                writer.write(connection, time_ns, data)
+    return path
+
+
+@pytest.mark.parametrize("kind", ["sqlite3", "mcap"])
+def test_bag_gives_its_pictures_with_their_own_stamps(tmp_path: Path, kind: str) -> None:
+    recorded = [(100 + n) * 10**9 for n in range(3)]
+    path = _bag(tmp_path / "bag", kind, ["/left/image_raw", "/right/image_raw"], recorded)
     with pytest.raises(InputError, match="several image topics.*/left/image_raw"):
         open_feed(str(path))
     with pytest.raises(InputError, match="no image topic '/up'"):
         open_feed(str(path), bag_topic="/up")
     feed = open_feed(str(path), bag_topic="/left/image_raw")
-    frames = list(feed.frames())
-    assert [f.stamp_ns for f in frames] == [(100 + n) * 10**9 + 5 for n in range(3)]
+    times, frames = zip(*feed.frames(), strict=True)
+    assert feed.recorded and list(times) == recorded
+    assert [f.stamp_ns for f in frames] == [time - 5 for time in recorded]
     assert [int(f.image[0, 0, 0]) for f in frames] == [0, 40, 80]
     assert frames[0].color == "rgb"
     assert feed.rate == pytest.approx(1.0)
+
+
+def test_bag_drives_the_clock_of_nodes_with_simulated_time(tmp_path: Path) -> None:
+    times = [100 * 10**9 + n * 50_000_000 for n in range(20)]
+    bag = _bag(tmp_path / "bag", "mcap", ["/image_raw"], times, late_ns=30_000_000)
+    model = bright_cell_detector(tmp_path / "cells.onnx")
+    peer = Peer()
+    clocks = peer.collect(Clock, "/clock", qos.results(200))
+    arrays = peer.collect(DiagnosticArray, "/diagnostics", 100)
+    detector = NodeProcess(
+        "detector_node", tmp_path / "detector", model=model, use_sim_time=True, depth=50
+    )
+    camera = NodeProcess(
+        "camera_node",
+        tmp_path / "camera",
+        source=bag,
+        loop=True,
+        stamps="source",
+        publish_clock=True,
+        use_sim_time=True,
+        wait_subscribers=1,
+    )
+
+    def of_detector() -> list[DiagnosticArray]:
+        return [a for a in arrays if a.status[0].name == "/detector"]
+
+    def ages() -> list[float]:
+        values = of_detector()[-1].status[0].values if of_detector() else []
+        return [float(v.value) for v in values if v.key == "age_p50_ms"]
+
+    try:
+        peer.wait_for(lambda: len(clocks) >= 45 and ages(), f"two rounds:\n{camera.output}")
+        heard = [stamp_ns(message.clock) for message in clocks]
+        start = times.index(heard[0])
+        assert heard == [times[(start + n) % 20] for n in range(len(heard))]
+        assert of_detector()[-1].header.stamp.sec in (100, 101)
+        # As old as in the recording, and not the years between then and now.
+        assert 30.0 <= ages()[0] < 1000.0
+    finally:
+        camera.stop()
+        detector.stop()
+        peer.close()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "said"),
+    [
+        ({"stamps": "source"}, "is no bag, expected a bag"),
+        ({}, "stamps 'now', expected stamps 'source'"),
+    ],
+)
+def test_clock_without_a_bag_is_refused(
+    tmp_path: Path, folder: Path, parameters: dict[str, str], said: str
+) -> None:
+    camera = NodeProcess(
+        "camera_node", tmp_path / "log", source=folder, publish_clock=True, **parameters
+    )
+    assert camera.process.wait(timeout=30) == 2
+    assert "parameter 'publish_clock'" in camera.output and said in camera.output
+    assert camera.output.count("\n") == 1
 
 
 def test_sources_that_cannot_be_are_refused_by_name(tmp_path: Path) -> None:
