@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from perception.datasets.convert import Converted, convert
 from perception.datasets.dataset import Dataset
+from perception.datasets.repair import chosen
 from perception.datasets.sample import Sample
 from perception.detections import Detections
 from perception.errors import InputError
@@ -32,6 +33,7 @@ class Selection:
     motion: mean absolute difference (grey levels, 0 to 255, at 64x36) to the picture taken last on
         the topic, below which a picture shows nothing new.
     disagreement: from which share of unmatched boxes on a picture is taken, 0 to 1.
+    boxes: only boxes of these topics, where the recording has boxes of several.
     """
 
     start: float | None = None
@@ -40,6 +42,7 @@ class Selection:
     every: float | None = None
     motion: float | None = None
     disagreement: float | None = None
+    boxes: tuple[str, ...] = ()
 
 
 @dataclass
@@ -60,6 +63,10 @@ class Chooser:
     _small: dict[str, npt.NDArray[np.int16]] = field(default_factory=dict)
 
     def __call__(self, sample: Sample) -> Sample | None:
+        if self.selection.boxes:
+            topics = [item.get("topic", "") for item in sample.box_attributes]
+            kept = np.flatnonzero(np.isin(topics, self.selection.boxes))
+            sample = chosen(sample, kept.astype(np.int64))
         reason = self._reason(sample)
         if reason:
             self.left_out[reason] += 1
@@ -152,6 +159,8 @@ def extract(
     What each rule left out is counted in the report. Raises InputError when nothing is left, or for
     a topic that the recording does not have.
     """
+    if selection.boxes:
+        _check_box_topics(dataset, selection.boxes)
     known = {sample.attributes.get("topic", "") for sample in dataset}
     for topic in selection.topics:
         if topic not in known:
@@ -162,7 +171,21 @@ def extract(
     if selection.disagreement is not None and first is None:
         raise InputError("--disagreement needs a detector: --model")
     chooser = Chooser(dataset, selection, first, second)
-    done = convert(dataset, target, change=chooser, partial=True)
+    try:
+        done = convert(dataset, target, change=chooser, partial=True)
+    except InputError as error:
+        if chooser.left_out.total() < len(dataset):
+            raise
+        rules = ", ".join(f"{n} by the rule {r!r}" for r, n in sorted(chooser.left_out.items()))
+        raise InputError(f"{dataset.root}: no picture is left: {rules}") from error
     for reason, count in sorted(chooser.left_out.items()):
         done.report.add("info", "left-out", f"{count} pictures by the rule {reason!r}")
     return done
+
+
+def _check_box_topics(dataset: Dataset, wanted: tuple[str, ...]) -> None:
+    known = {item.get("topic", "") for sample in dataset for item in sample.box_attributes} - {""}
+    for topic in wanted:
+        if topic not in known:
+            has = f"only on {', '.join(sorted(known))}" if known else "its boxes are of one topic"
+            raise InputError(f"{dataset.root}: no boxes on topic {topic!r}, {has}")

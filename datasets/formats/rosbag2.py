@@ -27,7 +27,7 @@ from perception.datasets.pictures import decode as decode_picture
 from perception.datasets.pictures import read_header
 from perception.datasets.plan import Plan
 from perception.datasets.report import Finding, Report
-from perception.datasets.rows import PICTURES_A_BATCH, Rows
+from perception.datasets.rows import PICTURES_A_BATCH, Rows, to_text
 from perception.datasets.sample import BagPicture, Sample
 from perception.datasets.source import Source
 from perception.datasets.text import check_inside
@@ -115,7 +115,7 @@ class _Pending:
         )
         self.stamp, self.frame_id = stamp, frame_id
         self.size = (0, 0)
-        self.detections: list[Any] = []
+        self.detections: list[tuple[str, Any]] = []  # each with its topic
         self.has_picture = False
         self.number = -1
 
@@ -209,7 +209,8 @@ class _Reader:
             partner = self._partner(stamp, frame_id)
             if partner is None:
                 partner = self.waiting[stamp, frame_id] = _Pending(message, stamp, frame_id)
-            partner.detections.extend(self.bag.decode(message).detections)
+            found = self.bag.decode(message).detections
+            partner.detections.extend((message.topic, detection) for detection in found)
 
     def _partner(self, stamp: int, frame_id: str) -> _Pending | None:
         exact = self.waiting.get((stamp, frame_id))
@@ -264,12 +265,18 @@ class _Reader:
             source=message.file,
             attributes={"topic": message.topic} if item.has_picture else None,
         )
-        for detection in item.detections:
-            self._box(rows, detection, message, label, findings)
+        for topic, detection in item.detections:
+            self._box(rows, detection, topic, message, label, findings)
         rows.findings(findings)
 
     def _box(
-        self, rows: Rows, detection: Any, message: BagMessage, label: str, findings: list[Finding]
+        self,
+        rows: Rows,
+        detection: Any,
+        topic: str,
+        message: BagMessage,
+        label: str,
+        findings: list[Finding],
     ) -> None:
         box = detection.bbox
         values = (box.center.position.x, box.center.position.y, box.size_x, box.size_y)
@@ -293,6 +300,8 @@ class _Reader:
         best = max(detection.results, key=lambda result: float(result.hypothesis.score))
         x, y, width, height = values
         extra: dict[str, Any] = {}
+        if len(self.boxes) > 1:
+            extra["box_attributes"] = to_text({"topic": topic})
         score = float(best.hypothesis.score)
         if not (self.is_truth and score == 1.0):
             extra["scores"] = score

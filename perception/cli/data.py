@@ -421,6 +421,13 @@ def _split(args: argparse.Namespace) -> int:
 def _extract_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", metavar="OUT", help="folder to write as COCO, or FORMAT:OUT")
     parser.add_argument("--topic", action="append", default=[], help="only pictures of this topic")
+    parser.add_argument(
+        "--boxes",
+        action="append",
+        default=[],
+        metavar="TOPIC",
+        help="only boxes of this topic, where several detectors were recorded",
+    )
     parser.add_argument("--start", type=float, metavar="S", help="seconds from the first picture")
     parser.add_argument("--end", type=float, metavar="S", help="seconds from the first picture")
     parser.add_argument("--every", type=float, metavar="S", help="at most one picture in S seconds")
@@ -465,7 +472,13 @@ def _extract(args: argparse.Namespace) -> int:
     spec = args.spec if _has_format(args.spec) else f"rosbag2:{args.spec}"
     dataset = _open(args, spec)
     selection = Selection(
-        args.start, args.end, tuple(args.topic), args.every, args.motion, args.disagreement
+        args.start,
+        args.end,
+        tuple(args.topic),
+        args.every,
+        args.motion,
+        args.disagreement,
+        tuple(args.boxes),
     )
     target = args.target if _has_format(args.target) else f"coco:{args.target}"
     first, second = (*detectors, None, None)[:2]

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from mcap.writer import CompressionType, Writer
 
+from perception.cli import main
 from perception.datasets import open_dataset
 from perception.datasets.bags import Bag, default_types
 from perception.datasets.convert import convert
@@ -168,6 +169,42 @@ def test_pictures_and_boxes_survive_a_bag(tmp_path: Path) -> None:
     for one, other in zip(dataset, bag, strict=True):
         np.testing.assert_array_equal(dataset.pixels(one), bag.pixels(other))
     assert [s.stamp_ns for s in bag] == [SECOND + i * SECOND // 10 for i in range(3)]
+
+
+def test_boxes_of_several_detectors_can_be_told_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from rosbags.rosbag2 import StoragePlugin
+    from rosbags.rosbag2 import Writer as BagWriter
+
+    folder = coco(tmp_path / "a", [[(1, 1, 2, 10, 10)], [], [(2, 0, 0, 5, 5)]])
+    convert(open_dataset(f"coco:{folder}"), f"rosbag2:{tmp_path / 'b'}")
+    types = default_types()
+    with (
+        Bag(tmp_path / "b") as bag,
+        BagWriter(tmp_path / "c", version=9, storage_plugin=StoragePlugin.MCAP) as writer,
+    ):
+        kinds = {name.strip("/"): topic.type for name, topic in bag.topics.items()}
+        image = next(name for name, kind in kinds.items() if kind.endswith("Image"))
+        topics = {
+            name: writer.add_connection(name, kind, typestore=types)
+            for name, kind in (
+                (f"/{image}", kinds[image]),
+                *((name, "vision_msgs/msg/Detection2DArray") for name in ("/one", "/two")),
+            )
+        }
+        for message in bag.messages():
+            names = [message.topic] if message.topic in topics else ["/one", "/two"]
+            for name in names:
+                writer.write(topics[name], message.log_time_ns, message.data)
+    both = open_dataset(f"rosbag2:{tmp_path / 'c'}")
+    assert [len(sample.truth) for sample in both] == [2, 0, 2]
+    assert "several-detectors" in both.report.by_code()
+    arguments = ["data", "extract", str(tmp_path / "c")]
+    assert main([*arguments, str(tmp_path / "d"), "--boxes", "/two"]) == 0
+    assert [len(sample.truth) for sample in open_dataset(str(tmp_path / "d"))] == [1, 0, 1]
+    assert main([*arguments, str(tmp_path / "e"), "--boxes", "/three"]) == 2
+    assert "no boxes on topic '/three', only on /one, /two" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("big", "values"), [(1, [258, 255]), (0, [513, 65280])])

@@ -188,6 +188,60 @@ def test_extract_by_time_rate_and_motion(tmp_path: Path) -> None:
     )
 
 
+CLIP = Path(__file__).resolve().parents[2] / "ros_nodes" / "demo" / "road_demo.mp4"
+
+
+@pytest.fixture
+def drive(tmp_path: Path) -> Path:
+    """A bag of six pictures of the demo clip; those of odd number lack the boxes of road-n."""
+    from perception.cli.detect import coco_results
+    from perception.runtime.detector import Detector
+
+    pytest.importorskip("onnxruntime", reason="needs the extra 'cpu'")
+    detector, clip = Detector("road-n"), cv2.VideoCapture(str(CLIP))
+    images, annotations = [], []
+    while len(images) < 6:
+        picture = clip.read()[1]
+        found = detector(picture)
+        if not len(found):
+            continue
+        number = len(images)
+        height, width = picture.shape[:2]
+        name = f"{number}.png"
+        images.append({"id": number, "file_name": name, "width": width, "height": height})
+        (tmp_path / "set").mkdir(exist_ok=True)
+        cv2.imwrite(str(tmp_path / "set" / name), picture)
+        for row in coco_results(name, found, detector.names) if number % 2 == 0 else ():
+            annotations.append(
+                {
+                    "id": len(annotations) + 1,
+                    "image_id": number,
+                    "category_id": detector.names.index(row["category"]),
+                    **{key: row[key] for key in ("bbox", "score")},
+                }
+            )
+    categories = [{"id": i, "name": name} for i, name in enumerate(detector.names)]
+    truth = {"images": images, "annotations": annotations, "categories": categories}
+    (tmp_path / "set/instances.json").write_text(json.dumps(truth))
+    convert(open_dataset(f"coco:{tmp_path / 'set'}"), f"rosbag2:{tmp_path / 'bag'}")
+    return tmp_path / "bag"
+
+
+def test_extract_takes_pictures_on_which_a_real_model_and_the_recording_disagree(
+    tmp_path: Path, drive: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--disagreement", "0.5", "--model", "road-n"]
+    assert main(["data", "extract", str(drive), str(tmp_path / "one"), *options]) == 0
+    taken = open_dataset(f"coco:{tmp_path / 'one'}")
+    assert [sample.frame for sample in taken] == [1, 3, 5]
+    assert all(taken.pixels(sample).any() for sample in taken)
+    # A model does not disagree with itself.
+    twice = [*options, "--model", "road-n"]
+    assert main(["data", "extract", str(drive), str(tmp_path / "two"), *twice]) == 2
+    assert "no picture is left: 6 by the rule 'agreement'" in capsys.readouterr().err
+    assert not (tmp_path / "two").exists()
+
+
 def test_disagreement_counts_boxes_without_a_partner() -> None:
     one = Detections.create([[0, 0, 10, 10], [50, 50, 60, 60]], [1, 1], [0, 0])
     other = Detections.create([[1, 0, 11, 10]], [1], [0])
