@@ -27,7 +27,7 @@ def test_prepare_a_data_set(
 ) -> None:
     boxes = [[(1, 5, 5, 20, 20), (2, 30, 30, 9, 4)], [(1, 1, 1, 9, 0)]] * 6
     folder = coco(tmp_path / "set", boxes)
-    target = f"bdd100k:{tmp_path / 'out'}"
+    target = f"coco:{tmp_path / 'out'}"
     options = ("--least-height", "5", "--shares", "train=0.5,val=0.5")
     assert run(monkeypatch, f"coco:{folder}", target, *options) == 0
     text = capsys.readouterr().out
@@ -36,7 +36,7 @@ def test_prepare_a_data_set(
     written = open_dataset(target)
     assert len(written) == 12 and {sample.split for sample in written} == {"train", "val"}
     assert sum(len(sample.truth) for sample in written) == 6
-    # BDD100K can hold ignore regions: the low boxes, and those without height.
+    # COCO holds ignore regions: the low boxes, and those without height.
     assert {len(sample.ignore) for sample in written} == {1}
 
 
