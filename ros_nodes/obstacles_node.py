@@ -13,7 +13,7 @@ import math
 import sys
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -27,6 +27,7 @@ from visualization_msgs.msg import MarkerArray
 from perception.detections import Detections
 from perception.errors import InputError
 from perception.geometry.camera import Camera, Mount
+from perception.geometry.frames import StaticFrames
 from perception.geometry.ground import GroundEstimate, GroundSettings, GroundTracks
 from perception.safety import Obstacles, Twist
 from perception.safety.obstacles import Capsules
@@ -57,7 +58,13 @@ class ObstaclesParameters(NodeParameters):
         "",
         "Calibration file with a mapping 'mount' (z, x, y in m; roll, pitch, yaw in rad), or the "
         "demo drive's own, road_demo_camera.yaml; "
-        "empty: lens from camera_info, mount from the parameters below",
+        "empty: lens from camera_info, mount as mount_source says",
+    )
+    mount_source: str = parameter(
+        "parameters",
+        "Where the mount comes from: the mount_ parameters, or the static transforms on /tf_static "
+        "from base_frame to the frame of camera_info",
+        choices=("parameters", "tf"),
     )
     mount_z: float = parameter(
         1.0, "Height of the camera above the ground", minimum=0.01, maximum=100.0, unit="m"
@@ -146,6 +153,13 @@ class ObstaclesParameters(NodeParameters):
         1.0, "Time without tracks that is an error", minimum=0.05, maximum=60.0, unit="s"
     )
 
+    def __post_init__(self) -> None:
+        if self.calibration and self.mount_source == "tf":
+            raise InputError(
+                f"mount_source is 'tf', but the calibration '{self.calibration}' brings a mount, "
+                "expected one of them"
+            )
+
     def ground(self) -> GroundSettings:
         """How sure single measurements are."""
         return GroundSettings(
@@ -179,6 +193,9 @@ class ObstaclesNode(WaysightNode[ObstaclesParameters]):
         self._camera = Camera.from_yaml(find_calibration(path)) if path else None
         self._camera_problem = "" if path else f"no {topics.CAMERA_INFO} yet"
         self._info: tuple[Any, ...] = ()
+        self._frames = StaticFrames()
+        self._frames_problem = ""
+        self._tf_message = _tf_message() if self.parameters.mount_source == "tf" else None
         self._tracks = GroundTracks(
             acceleration=self.parameters.object_acceleration,
             first_speed=self.parameters.object_speed,
@@ -219,6 +236,13 @@ class ObstaclesNode(WaysightNode[ObstaclesParameters]):
             self.create_subscription(kind, topic, callback, incoming)
             for kind, topic, callback in wanted
         ]
+        if self._tf_message is not None:
+            # Every broadcaster keeps its own last message for those who come later.
+            self._subscribed.append(
+                self.create_subscription(
+                    self._tf_message, topics.TF_STATIC, self._on_transforms, qos.latched(100)
+                )
+            )
 
     def deactivate(self) -> None:
         """Unsubscribe and forget: what was seen before a pause is no part of what comes after."""
@@ -231,23 +255,48 @@ class ObstaclesNode(WaysightNode[ObstaclesParameters]):
 
     def _on_camera_info(self, message: CameraInfo) -> None:
         info = (
+            message.header.frame_id,
             message.width,
             message.height,
             tuple(message.k),
             tuple(message.d),
             message.distortion_model,
         )
-        if info == self._info:
-            return
-        self._info = info
-        width, height, k, d, model = info
+        if info != self._info:
+            self._info = info
+            self._build_camera()
+
+    def _on_transforms(self, message: Any) -> None:
+        self._frames_problem = ""
+        for item in message.transforms:
+            place, turn = item.transform.translation, item.transform.rotation
+            try:
+                self._frames.add(
+                    item.header.frame_id,
+                    item.child_frame_id,
+                    (place.x, place.y, place.z),
+                    (turn.x, turn.y, turn.z, turn.w),
+                )
+            except InputError as error:
+                self._frames_problem = f"; {error}"
+        if self._info:
+            self._build_camera()
+
+    def _build_camera(self) -> None:
+        """Lens and mount as last told; none of both when either is unusable."""
+        frame, width, height, k, d, model = self._info
+        source = topics.CAMERA_INFO
         try:
-            self._camera = Camera.create(width, height, k, d, self.parameters.mount(), model)
-            self._camera_problem = ""
+            lens = Camera.create(width, height, k, d, self.parameters.mount(), model)
+            if self._tf_message is not None:
+                source = topics.TF_STATIC
+                matrix = self._frames.between(self.parameters.base_frame, frame)
+                lens = replace(lens, mount=Mount.from_matrix(matrix))
+            self._camera, self._camera_problem = lens, ""
         except InputError as error:
             # An old model would place the new pictures' boxes wrongly.
             self._camera = None
-            self._camera_problem = f"{topics.CAMERA_INFO}: {error}"
+            self._camera_problem = f"{source}: {error}{self._frames_problem}"
             self.get_logger().error(self._camera_problem)
 
     def _on_odometry(self, message: Odometry) -> None:
@@ -344,6 +393,17 @@ class ObstaclesNode(WaysightNode[ObstaclesParameters]):
         silence = time.monotonic() - self._heard
         if silence > self.parameters.silence:
             yield ERROR, f"no tracks for {silence:.1f} s"
+
+
+def _tf_message() -> Any:
+    """tf2_msgs/TFMessage, which only robots that publish their mount need."""
+    try:
+        from tf2_msgs.msg import TFMessage
+    except ImportError:
+        raise InputError(
+            "mount_source is 'tf', but there is no tf2_msgs: run python -m ros_nodes.setup_ros"
+        ) from None
+    return TFMessage
 
 
 def find_calibration(name: str) -> Path:

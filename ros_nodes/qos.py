@@ -28,9 +28,9 @@ def results(depth: int = 10) -> QoSProfile:
     return _profile(ReliabilityPolicy.RELIABLE, depth)
 
 
-def latched() -> QoSProfile:
+def latched(depth: int = 1) -> QoSProfile:
     """The last value reaches every late subscriber (LabelInfo)."""
-    return _profile(ReliabilityPolicy.RELIABLE, 1, DurabilityPolicy.TRANSIENT_LOCAL)
+    return _profile(ReliabilityPolicy.RELIABLE, depth, DurabilityPolicy.TRANSIENT_LOCAL)
 
 
 def _profile(

@@ -1,8 +1,9 @@
-"""Make `vision_msgs` importable: take the sourced ROS 2 distribution's, or build our own.
+"""Make `vision_msgs` and `tf2_msgs` importable: the sourced ROS 2 distribution's, or our own.
 
-The ROS 2 wheels bring no `vision_msgs`. Run with the Python that has the wheels
-(`python -m ros_nodes.setup_ros`), this builds the interface package in `ros_nodes/vision_msgs`
-against them and installs it into that Python's prefix. A second run does nothing.
+The ROS 2 wheels bring neither. Run with the Python that has the wheels
+(`python -m ros_nodes.setup_ros`), this builds the interface packages in `ros_nodes/vision_msgs` and
+`ros_nodes/tf2_msgs` against them and installs them into that Python's prefix. A second run does
+nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pathlib import Path
 
 from perception.errors import InputError
 
-SOURCE = Path(__file__).resolve().parent / "vision_msgs"
+SOURCES = tuple(Path(__file__).resolve().parent / name for name in ("vision_msgs", "tf2_msgs"))
 
 
 def input_hash(source: Path) -> str:
@@ -46,13 +47,13 @@ def require_build_tools(include_folder: Path) -> dict[str, str]:
         compiler = os.environ.get(variable) or program
         if shutil.which(compiler) is None:
             raise InputError(
-                f"building vision_msgs needs the compiler {compiler!r}, which is not on PATH: "
+                f"building messages needs the compiler {compiler!r}, which is not on PATH: "
                 f"install the Debian package {package}"
             )
     if not (include_folder / "Python.h").is_file():
         version = f"{sys.version_info.major}.{sys.version_info.minor}"
         raise InputError(
-            f"building vision_msgs needs {include_folder / 'Python.h'}, which is missing: "
+            f"building messages needs {include_folder / 'Python.h'}, which is missing: "
             f"install the Debian package python{version}-dev"
         )
     # The wheels' programs lie beside this Python, whether or not the environment is activated.
@@ -62,7 +63,7 @@ def require_build_tools(include_folder: Path) -> dict[str, str]:
         found = shutil.which(program, path=path)
         if found is None:
             raise InputError(
-                f"building vision_msgs needs {program}: install waysight[ros], which brings it, "
+                f"building messages needs {program}: install waysight[ros], which brings it, "
                 f"or the Debian package {package}"
             )
         tools[program] = found
@@ -73,7 +74,7 @@ def build(source: Path, prefix: Path, tools: dict[str, str]) -> None:
     """Configure, build and install `source` into `prefix`; InputError carries the log's end."""
     environment = dict(os.environ, AMENT_PREFIX_PATH=str(prefix), CMAKE_PREFIX_PATH=str(prefix))
     # Never built inside the source tree, which may be a read-only site-packages folder.
-    with tempfile.TemporaryDirectory(prefix="vision_msgs-") as folder:
+    with tempfile.TemporaryDirectory(prefix=f"{source.name}-") as folder:
         configure = [
             tools["cmake"],
             "-GNinja",
@@ -99,7 +100,7 @@ def build(source: Path, prefix: Path, tools: dict[str, str]) -> None:
             )
             if finished.returncode != 0:
                 end = "\n".join(finished.stdout.splitlines()[-40:])
-                raise InputError(f"{command[0]} could not build vision_msgs:\n{end}")
+                raise InputError(f"{command[0]} could not build {source.name}:\n{end}")
 
 
 def check_distribution(name: str) -> None:
@@ -118,29 +119,30 @@ def check_distribution(name: str) -> None:
             f"the sourced ROS 2 {name} does not work with {sys.executable} (Python {version}): "
             f"{error}; use the Python that the distribution was made for"
         ) from error
-    if importlib.util.find_spec("vision_msgs") is None:
-        raise InputError(
-            f"the sourced ROS 2 {name} has no vision_msgs: install the Debian package "
-            f"ros-{name}-vision-msgs"
-        )
+    for package in (source.name for source in SOURCES):
+        if importlib.util.find_spec(package) is None:
+            raise InputError(
+                f"the sourced ROS 2 {name} has no {package}: install the Debian package "
+                f"ros-{name}-{package.replace('_', '-')}"
+            )
 
 
-def build_once(prefix: Path) -> None:
-    """Build vision_msgs into `prefix`, unless what is there came from the same inputs."""
+def build_once(source: Path, prefix: Path) -> None:
+    """Build `source` into `prefix`, unless what is there came from the same inputs."""
     if importlib.util.find_spec("rclpy") is None:
         raise InputError(
             "no ROS 2 found: source a distribution, or install the wheels with "
             "pip install 'waysight[ros]'"
         )
-    stamp = prefix / "share" / "vision_msgs" / "waysight-build.sha256"
-    wanted = input_hash(SOURCE)
+    stamp = prefix / "share" / source.name / "waysight-build.sha256"
+    wanted = input_hash(source)
     if stamp.is_file() and stamp.read_text(encoding="ascii") == wanted:
         return
     tools = require_build_tools(Path(sysconfig.get_paths()["include"]))
-    print("vision_msgs: building the interface package (about a minute)", flush=True)
+    print(f"{source.name}: building the interface package (up to a minute)", flush=True)
     # Gone while the build runs: one that is interrupted has to be done again.
     stamp.unlink(missing_ok=True)
-    build(SOURCE, prefix, tools)
+    build(source, prefix, tools)
     stamp.write_text(wanted, encoding="ascii")
 
 
@@ -150,7 +152,8 @@ def main() -> int:
         if distribution:
             check_distribution(distribution)
         else:
-            build_once(Path(sys.prefix))
+            for source in SOURCES:
+                build_once(source, Path(sys.prefix))
     except InputError as error:
         print(f"waysight: error: {error}", file=sys.stderr)
         return 2

@@ -14,6 +14,7 @@ CMD_VEL = "cmd_vel"
 ODOM = "odom"
 DIAGNOSTICS = "/diagnostics"
 CLOCK = "/clock"
+TF_STATIC = "/tf_static"
 
 
 def compressed(topic: str) -> str:

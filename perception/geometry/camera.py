@@ -7,7 +7,7 @@ The camera looks along the optical frame's z, with x right and y down.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,23 +65,20 @@ class Mount:
         return rotation
 
     @classmethod
-    def from_transform(cls, translation: Sequence[float], quaternion: Sequence[float]) -> Mount:
-        """From the static transform base frame -> optical frame.
+    def from_matrix(cls, matrix: npt.ArrayLike) -> Mount:
+        """From the transform (4, 4) of coordinates in the optical frame to the base frame.
 
-        translation: x y z in m. quaternion: x y z w of the optical frame in the base frame.
+        Raises InputError when the optical axis points more than 45 degrees above the horizon: that
+        is a camera's body frame (x forward), not its optical frame (z forward, y down).
         """
-        x, y, z, w = (float(part) for part in quaternion)
-        norm = math.sqrt(x * x + y * y + z * z + w * w)
-        if not (math.isfinite(norm) and norm > 1e-6):
-            raise InputError(f"quaternion is {list(quaternion)}, expected a unit quaternion")
-        x, y, z, w = x / norm, y / norm, z / norm, w / norm
-        optical = np.array(
-            [
-                [1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)],
-                [2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)],
-                [2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)],
-            ]
-        )
+        transform = np.asarray(matrix, dtype=np.float64)
+        optical, translation = transform[:3, :3], transform[:3, 3]
+        elevation = math.degrees(math.asin(max(-1.0, min(1.0, float(optical[2, 2])))))
+        if elevation > 45.0:
+            raise InputError(
+                f"the camera looks {elevation:.0f} degrees above the horizon, expected the "
+                "transform of its optical frame (z forward, x right, y down)"
+            )
         body = optical @ OPTICAL_IN_BODY.T
         return cls(
             x=float(translation[0]),

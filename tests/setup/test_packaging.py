@@ -130,7 +130,7 @@ def normal(name: str) -> str:
 def test_every_imported_distribution_is_declared() -> None:
     project = (ROOT / "pyproject.toml").read_text().split("[project.scripts]")[0]
     declared = {normal(name) for name in re.findall(r'"([A-Za-z0-9][\w.-]*)', project)}
-    ours = {"perception", "ros_nodes", "vision_msgs"}
+    ours = {"perception", "ros_nodes", "tf2_msgs", "vision_msgs"}
     owners_of = importlib.metadata.packages_distributions()
     for folder in ("perception", "ros_nodes", "datasets"):
         for package in imported_packages(ROOT / folder) - ours:

@@ -9,6 +9,8 @@ import pytest
 from perception.errors import InputError
 from ros_nodes import setup_ros
 
+VISION = setup_ros.SOURCES[0]
+
 
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -51,9 +53,9 @@ def test_missing_header_is_told_with_its_debian_package(programs: Path, tmp_path
 
 def test_changed_message_changes_the_hash(tmp_path: Path) -> None:
     copy = tmp_path / "vision_msgs"
-    shutil.copytree(setup_ros.SOURCE, copy)
+    shutil.copytree(VISION, copy)
     before = setup_ros.input_hash(copy)
-    assert before == setup_ros.input_hash(setup_ros.SOURCE)
+    assert before == setup_ros.input_hash(VISION)
     with (copy / "msg" / "Point2D.msg").open("a") as message:
         message.write("float64 z\n")
     assert setup_ros.input_hash(copy) != before
@@ -75,15 +77,26 @@ def builds(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 
 def test_second_run_builds_nothing(tmp_path: Path, builds: list[Path]) -> None:
-    setup_ros.build_once(tmp_path)
-    setup_ros.build_once(tmp_path)
+    setup_ros.build_once(VISION, tmp_path)
+    setup_ros.build_once(VISION, tmp_path)
     assert builds == [tmp_path]
+
+
+def test_both_packages_are_built_into_this_python(builds: list[Path]) -> None:
+    made: list[str] = []
+    assert [source.name for source in setup_ros.SOURCES] == ["vision_msgs", "tf2_msgs"]
+    assert all((source / "CMakeLists.txt").is_file() for source in setup_ros.SOURCES)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("ROS_DISTRO", raising=False)
+        patch.setattr(setup_ros, "build_once", lambda source, prefix: made.append(source.name))
+        assert setup_ros.main() == 0
+    assert made == ["vision_msgs", "tf2_msgs"]
 
 
 def test_failed_build_is_done_again(
     tmp_path: Path, builds: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    setup_ros.build_once(tmp_path)
+    setup_ros.build_once(VISION, tmp_path)
     good_build = setup_ros.build
     monkeypatch.setattr(setup_ros, "input_hash", lambda source: "of other inputs")
 
@@ -92,9 +105,9 @@ def test_failed_build_is_done_again(
 
     monkeypatch.setattr(setup_ros, "build", failing_build)
     with pytest.raises(InputError):
-        setup_ros.build_once(tmp_path)
+        setup_ros.build_once(VISION, tmp_path)
     monkeypatch.setattr(setup_ros, "build", good_build)
-    setup_ros.build_once(tmp_path)
+    setup_ros.build_once(VISION, tmp_path)
     assert len(builds) == 2
 
 

@@ -83,3 +83,16 @@ def test_detections_arrive_as_they_were_sent(node: Any) -> None:
         executor.spin_once(timeout_sec=0.1)
     executor.remove_node(node)
     assert received[:1] == [sent]
+
+
+def test_type_hash_of_transforms_on_the_wire_is_that_of_tf2_msgs(node: Any) -> None:
+    messages = pytest.importorskip("tf2_msgs.msg", reason="needs python -m ros_nodes.setup_ros")
+    publisher = node.create_publisher(messages.TFMessage, "/type_of_transforms", 1)
+    deadline = time.monotonic() + PATIENCE_S
+    while not (endpoints := node.get_publishers_info_by_topic("/type_of_transforms")):
+        assert time.monotonic() < deadline, "/type_of_transforms was not discovered"
+        time.sleep(0.01)
+    assert endpoints[0].topic_type == "tf2_msgs/msg/TFMessage"
+    expected = "RIHS01_e369d0f05a23ae52508854b66f6aa0437f3449d652e8cbf22d5abe85d020f087"
+    assert str(endpoints[0].topic_type_hash) == expected
+    node.destroy_publisher(publisher)
