@@ -174,7 +174,7 @@ def extract(
     try:
         done = convert(dataset, target, change=chooser, partial=True)
     except InputError as error:
-        if chooser.left_out.total() < len(dataset):
+        if not chooser.left_out or chooser.left_out.total() < len(dataset):
             raise
         rules = ", ".join(f"{n} by the rule {r!r}" for r, n in sorted(chooser.left_out.items()))
         raise InputError(f"{dataset.root}: no picture is left: {rules}") from error

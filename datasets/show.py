@@ -111,13 +111,16 @@ def write_sheet(
 def _sheet(
     tiles: Sequence[npt.NDArray[np.uint8]], columns: int, width: int
 ) -> npt.NDArray[np.uint8]:
-    height = max(tile.shape[0] for tile in tiles)
-    rows = -(-len(tiles) // columns)
+    lines = [tiles[i : i + columns] for i in range(0, len(tiles), columns)]
+    heights = [max(tile.shape[0] for tile in line) + 4 for line in lines]
     columns = min(columns, len(tiles))
-    sheet = np.full((rows * (height + 4), columns * (width + 4), 3), 32, np.uint8)
-    for i, tile in enumerate(tiles):
-        y, x = i // columns * (height + 4), i % columns * (width + 4)
-        sheet[y : y + tile.shape[0], x : x + tile.shape[1]] = tile
+    sheet = np.full((sum(heights), columns * (width + 4), 3), 32, np.uint8)
+    y = 0
+    for line, height in zip(lines, heights, strict=True):
+        for column, tile in enumerate(line):
+            x = column * (width + 4)
+            sheet[y : y + tile.shape[0], x : x + tile.shape[1]] = tile
+        y += height
     return sheet
 
 

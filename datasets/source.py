@@ -96,7 +96,7 @@ class Source:
             if lost[name]:
                 self.report.add("info", f"lost-{name}", f"{lost[name]} {title} are lost")
         for (code, message), times in self._tally.items():
-            self.report.add("info", code, f"{times} times: {message}")
+            self.report.add("info", code, f"{message} ({times} times)")
 
     def tally(self, code: str, message: str) -> None:
         """Count a remark that would be the same for many pictures; reported once with its count."""

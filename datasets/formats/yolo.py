@@ -53,7 +53,7 @@ _NOT_LABELS = frozenset(
         "notes.txt",
     }
 )
-_OUTLINES = ("outline", "outlines (polygons)")
+_OUTLINES = ("outline", "outline(s) (polygons)")
 
 
 def claims(path: Path) -> str:
@@ -238,7 +238,7 @@ def _read_unit(root: Path, header: Mapping[str, Any], rows: Rows, unit: str) -> 
             if _row(rows, fields, (width, height), header, seen, place, report) > 6:
                 shaped.append(i)
     if shaped:
-        code, what = ("key-points", "sets of key points") if header["keypoints"] else _OUTLINES
+        code, what = ("key-points", "set(s) of key points") if header["keypoints"] else _OUTLINES
         text = f"{len(shaped)} {what} are not kept, only their boxes"
         report.add("info", code, text, file=label, line=shaped[0], picture=picture)
     rows.findings(report.findings)

@@ -278,11 +278,12 @@ def _stats(args: argparse.Namespace) -> int:
         raise InputError(f"--plot {args.plot}: expected a name ending in .png, .svg or .pdf")
     dataset = _open(args)
     result = stats(dataset)
-    table = Table("class", "boxes", "share", title=str(args.spec))
+    table = Table("class", "boxes", "share")
     table.columns[1].justify = table.columns[2].justify = "right"
     for name, count in result.classes.items():
         table.add_row(name, str(count), f"{count / max(1, result.boxes):.1%}")
     console = Console()
+    console.print(args.spec, markup=False, highlight=False, soft_wrap=True)
     console.print(table)
     console.print(
         f"{result.pictures} pictures ({result.unlabelled} without a box), {result.boxes} boxes, "
