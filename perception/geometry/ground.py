@@ -279,9 +279,12 @@ def _beside_the_way(
     depth = distances * np.cos(view.bearing)
     on_left = view.bearing >= 0
     side = np.where(on_left, 1.0, -1.0)
-    cut_left = corners[:, 0] <= settings.edge
-    cut_right = corners[:, 2] >= camera.width - settings.edge
-    cut = np.where(on_left, cut_left, cut_right)
+    # A detector's box may end short of the picture's edge by what its edges err.
+    blur = np.maximum(
+        settings.pixel_sigma, settings.relative_sigma * (corners[:, 3] - corners[:, 1])
+    )
+    rim = settings.edge + 2 * blur
+    cut = np.where(on_left, corners[:, 0] <= rim, corners[:, 2] >= camera.width - rim)
     left, right = np.tan(view.left), np.tan(view.right)
     inner, outer = np.where(on_left, right, -left), np.where(on_left, left, -right)
     beside = (length > 0) & (inner > 0)
