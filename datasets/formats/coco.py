@@ -312,8 +312,9 @@ class _File:
             for name, values in more.items():
                 if values is not None:
                     per_box[name] = _rows_of(name, values, chosen)
+            pictures = self._pictures(begin, stop, folder, by_picture)
             yield assemble(
-                self._pictures(begin, stop, folder),
+                pictures,
                 ends - ends[0],
                 boxes[chosen],
                 pa.DictionaryArray.from_arrays(pa.array(labels[chosen]), codes).cast(pa.string()),
@@ -407,12 +408,20 @@ class _File:
         ]
         return candidates[int(np.argmax(counts))] if max(counts) else parent
 
-    def _pictures(self, begin: int, stop: int, folder: str) -> dict[str, list[Any]]:
+    def _pictures(
+        self, begin: int, stop: int, folder: str, by_picture: dict[int, list[Finding]]
+    ) -> dict[str, list[Any]]:
+        """Columns of PER_PICTURE; a name that leads out of the root is itemised."""
         columns: dict[str, list[Any]] = {name: [] for name in PER_PICTURE}
         lines = self.image_lines[begin:stop]
-        for image, line in zip(self.images[begin:stop], lines, strict=True):
+        for i, (image, line) in enumerate(zip(self.images[begin:stop], lines, strict=True), begin):
             path = inside(f"{folder}/{image.file_name}" if folder else image.file_name)
-            path = path if inside(image.file_name) else None
+            if not inside(image.file_name):
+                path = None
+                text = f"{image.file_name!r} leads out of the data set's folder"
+                by_picture.setdefault(i, []).append(
+                    Finding("error", "outside-root", text, self.unit, line, image.file_name)
+                )
             video = "" if image.video_id is None else str(image.video_id)
             row = (
                 path or "",

@@ -24,7 +24,14 @@ from perception.datasets.report import Report
 from perception.datasets.rows import Rows
 from perception.datasets.sample import Sample
 from perception.datasets.source import Source, short
-from perception.datasets.text import PICTURE_SUFFIXES, numbers, read_lines, usual_split, whole
+from perception.datasets.text import (
+    PICTURE_SUFFIXES,
+    Fence,
+    numbers,
+    read_lines,
+    usual_split,
+    whole,
+)
 from perception.errors import InputError
 
 HOLDS = frozenset(
@@ -129,12 +136,13 @@ def _listing(folder: Path) -> dict[str, str]:
 
 def read(plan: Plan, units: Iterable[str]) -> Iterator[pa.RecordBatch]:
     """See plan.Format."""
-    return batched(units, partial(_read_unit, plan.root))
+    return batched(units, partial(_read_unit, Fence(plan.root)))
 
 
-def _read_unit(root: Path, rows: Rows, unit: str) -> None:
+def _read_unit(fence: Fence, rows: Rows, unit: str) -> None:
+    root = fence.root
     if unit.startswith("tracking\0"):
-        _read_tracking(root, rows, unit.partition("\0")[2])
+        _read_tracking(fence, rows, unit.partition("\0")[2])
         return
     folder, stem, picture, labels = unit.split("\0")
     base = f"{folder}/" if folder else ""
@@ -142,7 +150,7 @@ def _read_unit(root: Path, rows: Rows, unit: str) -> None:
     report = Report()
     image = (picture if flat else f"{base}image_2/{picture}") if picture else ""
     source = f"{stem}.txt" if flat else f"{base}{labels or 'label_2'}/{stem}.txt"
-    width, height = _size(root, image, stem, source, report)
+    width, height = _size(fence, image, stem, source, report)
     split = usual_split(folder)
     rows.picture(
         picture or f"{stem}.png",
@@ -168,7 +176,7 @@ def _read_unit(root: Path, rows: Rows, unit: str) -> None:
     rows.findings(report.findings)
 
 
-def _size(root: Path, image: str, name: str, source: str, report: Report) -> tuple[int, int]:
+def _size(fence: Fence, image: str, name: str, source: str, report: Report) -> tuple[int, int]:
     if not image:
         report.add(
             "warning",
@@ -179,7 +187,7 @@ def _size(root: Path, image: str, name: str, source: str, report: Report) -> tup
         )
         return 0, 0
     try:
-        header = read_header(root / image)
+        header = read_header(fence.check(image))
     except InputError as error:
         report.add("error", "bad-picture", str(error), file=image, picture=image)
         return 0, 0
@@ -233,7 +241,8 @@ def _row(
     rows.box(x1, y1, x2, y2, fields[0], lines=line, box_attributes=attributes, **extra)
 
 
-def _read_tracking(root: Path, rows: Rows, source: str) -> None:
+def _read_tracking(fence: Fence, rows: Rows, source: str) -> None:
+    root = fence.root
     report = Report()
     frames: dict[int, list[tuple[int, list[str]]]] = {}
     for i, line in enumerate(read_lines(root / source, source, report), 1):
@@ -257,7 +266,7 @@ def _read_tracking(root: Path, rows: Rows, source: str) -> None:
         items = Report()
         image = f"{base}/{pictures[frame]}" if frame in pictures else ""
         shown = f"{sequence}/{frame:06d}"
-        width, height = _size(root, image, shown, source, items)
+        width, height = _size(fence, image, shown, source, items)
         rows.picture(
             image.rpartition("image_02/")[2] or f"{shown}.png",
             image,

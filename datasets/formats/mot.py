@@ -23,7 +23,15 @@ from perception.datasets.report import Report
 from perception.datasets.rows import Rows, to_text
 from perception.datasets.sample import Sample
 from perception.datasets.source import Source, short
-from perception.datasets.text import PICTURE_SUFFIXES, number, numbers, read_lines, walk, whole
+from perception.datasets.text import (
+    PICTURE_SUFFIXES,
+    check_inside,
+    number,
+    numbers,
+    read_lines,
+    walk,
+    whole,
+)
 from perception.errors import InputError
 
 HOLDS = frozenset({"size", "unlabelled", "score", "track_id", "occlusion", "sequence", "frame"})
@@ -149,7 +157,7 @@ class _Sequence:
                     self.pictures[int(stem)] = f"{folder}{directory}/{entry.name}"
         if self.pictures and not self.width:
             try:
-                header = read_header(root / next(iter(self.pictures.values())))
+                header = read_header(check_inside(root, next(iter(self.pictures.values()))))
                 self.width, self.height = header.width, header.height
             except InputError as error:
                 report.add("error", "bad-picture", str(error))

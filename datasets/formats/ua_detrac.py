@@ -17,7 +17,7 @@ from perception.datasets.report import Report
 from perception.datasets.rows import Rows, to_text
 from perception.datasets.sample import Sample
 from perception.datasets.source import Source, short
-from perception.datasets.text import Pictures, number, walk, whole
+from perception.datasets.text import Pictures, check_inside, number, walk, whole
 from perception.datasets.xmltree import Node, parse
 from perception.errors import InputError
 
@@ -140,7 +140,7 @@ def _size(root: Path, pictures: dict[int, str], report: Report) -> tuple[int, in
         return 0, 0
     first = pictures[min(pictures)]
     try:
-        header = read_header(root / first)
+        header = read_header(check_inside(root, first))
     except InputError as error:
         report.add("error", "bad-picture", str(error), file=first)
         return 0, 0

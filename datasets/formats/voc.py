@@ -21,7 +21,7 @@ from perception.datasets.report import Report
 from perception.datasets.rows import Rows, to_text
 from perception.datasets.sample import Sample
 from perception.datasets.source import Source, short
-from perception.datasets.text import Pictures, number, walk, whole
+from perception.datasets.text import Fence, Pictures, number, walk, whole
 from perception.datasets.xmltree import Node, parse
 from perception.errors import InputError
 
@@ -89,10 +89,11 @@ def read_stems(file: Path) -> list[str]:
 
 def read(plan: Plan, units: Iterable[str]) -> Iterator[pa.RecordBatch]:
     """See plan.Format."""
-    return batched(units, partial(_read_unit, plan.root))
+    return batched(units, partial(_read_unit, Fence(plan.root)))
 
 
-def _read_unit(root: Path, rows: Rows, unit: str) -> None:
+def _read_unit(fence: Fence, rows: Rows, unit: str) -> None:
+    root = fence.root
     file, picture, split = unit.split("\0")
     report = Report()
     node: Node | None = None
@@ -115,7 +116,7 @@ def _read_unit(root: Path, rows: Rows, unit: str) -> None:
     size = (0, 0)
     if picture:
         try:
-            header = read_header(root / picture)
+            header = read_header(fence.check(picture))
             size = (header.width, header.height)
         except InputError as error:
             report.add("error", "bad-picture", str(error), file=picture, picture=picture)

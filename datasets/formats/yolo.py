@@ -23,7 +23,7 @@ from perception.datasets.report import Finding, Report
 from perception.datasets.rows import Rows
 from perception.datasets.sample import Sample
 from perception.datasets.source import Source, short
-from perception.datasets.text import PICTURE_SUFFIXES, numbers, read_lines, walk
+from perception.datasets.text import PICTURE_SUFFIXES, Fence, numbers, read_lines, walk
 from perception.errors import InputError
 from perception.files import read_yaml
 
@@ -180,10 +180,11 @@ def _unique(names: Sequence[str], file: str, report: Report) -> list[str]:
 
 def read(plan: Plan, units: Iterable[str]) -> Iterator[pa.RecordBatch]:
     """See plan.Format."""
-    return batched(units, partial(_read_unit, plan.root, plan.header))
+    return batched(units, partial(_read_unit, Fence(plan.root), plan.header))
 
 
-def _read_unit(root: Path, header: Mapping[str, Any], rows: Rows, unit: str) -> None:
+def _read_unit(fence: Fence, header: Mapping[str, Any], rows: Rows, unit: str) -> None:
+    root = fence.root
     picture, label = unit.split("\0")
     report = Report()
     lines = read_lines(root / label, label, report) if label else []
@@ -201,13 +202,14 @@ def _read_unit(root: Path, header: Mapping[str, Any], rows: Rows, unit: str) -> 
         return
     width = height = 0
     try:
-        size = read_header(root / picture)
+        size = read_header(fence.check(picture))
         width, height = size.width, size.height
     except InputError as error:
         report.add(
             "error",
             "bad-picture",
-            f"{error}; its {len(lines)} label lines cannot be used",
+            str(error).removeprefix(f"{root / picture}: ").removeprefix(f"{root}: ")
+            + (f"; its {len(lines)} label lines cannot be used" if lines else ""),
             file=picture,
             picture=picture,
         )

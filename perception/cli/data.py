@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -122,6 +123,20 @@ def _open(args: argparse.Namespace, spec: str | None = None) -> Dataset:
     if dataset.guessed:
         print(f"read as {dataset.format}: {dataset.guessed}")
     return dataset
+
+
+def _say_faults(args: argparse.Namespace, dataset: Dataset) -> None:
+    """What could not be read is not in the figures that follow: say so, for commands that list
+    no findings."""
+    report = dataset.report
+    count = report.count("error")
+    if count:
+        first = next(finding for finding in report.findings if finding.severity == "error")
+        print(
+            f"waysight: warning: {count} errors while reading, what they concern is left out "
+            f"(waysight data lint {args.spec} lists them); the first: {first}",
+            file=sys.stderr,
+        )
 
 
 def _label_map(path: Path) -> Any:
@@ -277,6 +292,7 @@ def _stats(args: argparse.Namespace) -> int:
     if args.plot and args.plot.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise InputError(f"--plot {args.plot}: expected a name ending in .png, .svg or .pdf")
     dataset = _open(args)
+    _say_faults(args, dataset)
     result = stats(dataset)
     table = Table("class", "boxes", "share")
     table.columns[1].justify = table.columns[2].justify = "right"
@@ -298,7 +314,8 @@ def _stats(args: argparse.Namespace) -> int:
             parts = ", ".join(f"{key or '(none)'} {value}" for key, value in sorted(counts.items()))
             console.print(f"{title}: {parts}")
     if args.json:
-        write_json(args.json, {"spec": args.spec, "format": dataset.format, **result.to_json()})
+        data = {"spec": args.spec, "format": dataset.format, **result.to_json()}
+        write_json(args.json, {**data, "reading_errors": dataset.report.count("error")})
     if args.plot:
         plot(result, args.plot)
         console.print(f"plots in {args.plot}")
@@ -337,6 +354,7 @@ def _show(args: argparse.Namespace) -> int:
         if getattr(args, name) < 1:
             raise InputError(f"--{name} is {getattr(args, name)}, expected 1 or more")
     dataset = _open(args)
+    _say_faults(args, dataset)
     positions = choose(dataset, args.count, names=args.picture, only=args.only, seed=args.seed)
     write_sheet(dataset, positions, args.out, columns=args.columns, width=args.width)
     print(f"{args.out}: {len(positions)} of {len(dataset)} pictures")
@@ -379,6 +397,7 @@ def _split(args: argparse.Namespace) -> int:
     if args.similar is not None and not 0 <= args.similar <= 16:
         raise InputError(f"--similar is {args.similar}, expected 0 to 16 bits")
     dataset = _open(args)
+    _say_faults(args, dataset)
     by: By = args.by or ("sequence" if any(s.sequence for s in dataset) else "hash")
     assigned = split(dataset, shares, by=by, seed=args.seed, similar=args.similar)
     counts = Counter(assigned)
@@ -512,6 +531,7 @@ def _detect(args: argparse.Namespace) -> int:
     dataset = open_dataset(args.spec, engine=_engine(args))
     if dataset.guessed:
         print(f"read as {dataset.format}: {dataset.guessed}")
+    _say_faults(args, dataset)
     model = _model(args)
     if args.known_classes:
         offered = model.classes or load_model(model).names

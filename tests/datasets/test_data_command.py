@@ -86,6 +86,17 @@ def test_stats_counts_and_plots(tmp_path: Path) -> None:
     assert cv2.imread(str(plot)).shape[2] == 3
 
 
+@pytest.mark.parametrize("action", ["stats", "show", "split"])
+def test_what_could_not_be_read_is_never_passed_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], action: str
+) -> None:
+    folder = coco(tmp_path / "a", [[(1, 5, 5, 20, 20), (9, 1, 1, 9, 9)]] * 2)
+    options = {"show": ["--out", str(tmp_path / "a.png")], "split": ["--by", "hash"]}
+    assert main(["data", action, f"coco:{folder}", *options.get(action, [])]) == 0
+    error = capsys.readouterr().err
+    assert "2 errors while reading" in error and "category id 9" in error
+
+
 def test_show_writes_a_sheet_one_picture_and_a_page(tmp_path: Path) -> None:
     folder = coco(tmp_path / "set", [[(1, 5, 5, 20, 20)]] * 5)
     (folder / "images/004.png").write_bytes(b"broken")

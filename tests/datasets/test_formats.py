@@ -319,6 +319,27 @@ def test_a_path_that_leaves_the_root_is_never_opened(tmp_path: Path, name: str) 
     file.write_text(json.dumps(data))
     dataset = open_dataset(f"coco:{folder}")
     assert dataset[0].image is None and len(dataset[0].truth) == 1
+    found = [f for f in dataset.report.findings if f.code == "outside-root"]
+    assert [(f.severity, f.file, f.picture) for f in found] == [
+        ("error", "annotations/instances_train.json", name)
+    ]
+
+
+def test_readers_do_not_follow_a_link_out_of_the_root(tmp_path: Path) -> None:
+    secret = picture(tmp_path / "secret.png", 99, 99)
+    for place, label, text in (
+        ("yolo/images/a.png", "yolo/labels/a.txt", "0 .5 .5 .1 .1\n"),
+        ("kitti/training/image_2/a.png", "kitti/training/label_2/a.txt", ""),
+        ("voc/a.png", "voc/a.xml", "<annotation></annotation>"),
+    ):
+        write(tmp_path / label, text)
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / place).symlink_to(secret)
+    for format in ("yolo", "kitti", "voc"):
+        dataset = open_dataset(f"{format}:{tmp_path / format}")
+        assert (dataset[0].width, dataset[0].height) == (0, 0)
+        bad = next(f for f in dataset.report.findings if f.code == "bad-picture")
+        assert "leads out of the data set's folder" in bad.message
 
 
 def test_a_link_out_of_the_root_is_refused(tmp_path: Path) -> None:
