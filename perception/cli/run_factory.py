@@ -234,16 +234,16 @@ def _show(report: dict[str, Any]) -> None:
 
 
 def _show_sweep(rows: list[dict[str, Any]], detector: str) -> None:
-    table = Table(title=f"Worst of each scenario: {detector}")
+    table = Table(title=f"Worst of each scenario, m and s: {detector}")
     columns = {
         "scenario": "scenario",
         "held": "held",
         "runs": "of",
-        "contacts": "contacts",
-        "least_clearance_m": "least gap, m",
-        "farthest_stop_m": "far stop, m",
+        "contacts": "hits",
+        "least_clearance_m": "least gap",
+        "farthest_stop_m": "far stop",
         "most_stops": "stops",
-        "slowest_zero_s": "zero, s",
+        "slowest_zero_s": "zero",
         "failed_seeds": "failed",
     }
     for key, heading in columns.items():
