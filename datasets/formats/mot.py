@@ -167,9 +167,15 @@ def _read_unit(root: Path, names: Sequence[str], base: str, rows: Rows, unit: st
     report = Report()
     sequence = _Sequence(root, unit, base, report)
     frames: dict[int, list[tuple[int, list[str]]]] = {}
-    for i, line in enumerate(read_lines(root / unit, unit, report), 1):
+    lines = read_lines(root / unit, unit, report)
+    columns = len(_split(lines[0])) if lines else 0
+    for i, line in enumerate(lines, 1):
         fields = _split(line)
         if not any(fields):
+            continue
+        if i == len(lines) and len(fields) < columns:  # no newline follows it either
+            text = f"ends inside a row: found {len(fields)} columns, the first row has {columns}"
+            report.add("error", "truncated", text, file=unit, line=i)
             continue
         try:
             frame = whole(fields[0])

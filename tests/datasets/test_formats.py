@@ -421,6 +421,15 @@ def test_mot_seventeen_classes_visibility_and_missing_frames(tmp_path: Path) -> 
     assert findings(dataset, "bad-number") == [("seq/gt/gt.txt", 4)]
 
 
+def test_mot_file_that_ends_inside_a_row_says_so(tmp_path: Path) -> None:
+    row = "{},1,10,10,20,20,1,-1,-1,-1\n"
+    text = "".join(row.format(frame) for frame in (1, 2, 3))
+    write(tmp_path / "gt/gt.txt", text[: len(text) - 12])
+    dataset = open_dataset(f"mot:{tmp_path}")
+    assert findings(dataset, "truncated") == [("gt/gt.txt", 3)]
+    assert sum(len(sample.truth) for sample in dataset) == 2
+
+
 def test_detrac_tracks_weather_and_ignored_regions(tmp_path: Path) -> None:
     write(
         tmp_path / "MVI_1.xml",

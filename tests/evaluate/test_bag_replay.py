@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import yaml
 
 from perception.cli import main
 
@@ -122,6 +123,19 @@ def test_verify_passes_and_a_bag_without_truth_says_so(tmp_path, graph, capsys):
     bag = write_bag(tmp_path / "drive", truth=False)
     assert main(["eval", "bag", str(bag), "--graph", str(graph), "--verify"]) == 0
     assert "No ground truth in the bag" in capsys.readouterr().out
+
+
+def test_figures_of_a_part_of_a_bag_do_not_pass_for_the_whole(tmp_path, graph, capsys):
+    bag = write_bag(tmp_path / "drive")
+    metadata = bag / "metadata.yaml"
+    data = yaml.safe_load(metadata.read_text())
+    data["rosbag2_bagfile_information"]["relative_file_paths"].append("drive_1.mcap")
+    metadata.write_text(yaml.safe_dump(data))
+    out = tmp_path / "out.json"
+    assert main(["eval", "bag", str(bag), "--graph", str(graph), "--json", str(out)]) == 1
+    assert "drive_1.mcap" in capsys.readouterr().out
+    data = json.loads(out.read_text())
+    assert (data["whole"], data["pictures"]) == (False, PICTURES)
 
 
 @pytest.mark.parametrize(
