@@ -9,6 +9,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -19,6 +20,7 @@ from rcl_interfaces.msg import (
     ParameterDescriptor,
     SetParametersResult,
 )
+from rclpy.exceptions import InvalidHandle
 from rclpy.executors import ExternalShutdownException
 from rclpy.experimental.events_executor import EventsExecutor
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
@@ -126,6 +128,19 @@ class WaysightNode(LifecycleNode, Generic[P]):
         self.parameters = replace(self.parameters, **{name: value})
         super().set_parameters_atomically([_as_ros(self._describing[name], value)])
 
+    def _all_values(self) -> dict[str, Any]:
+        """The node's own values, and whom it is connected to: what to ask when nothing comes."""
+        values = dict(self.diagnostic_values())
+        with suppress(InvalidHandle):  # another thread gives one back meanwhile
+            for subscription in tuple(self.subscriptions):
+                count = subscription.get_publisher_count()
+                values[f"publishers of {subscription.topic_name}"] = count
+            for publisher in tuple(self.publishers):
+                if publisher.topic_name != "/parameter_events":
+                    count = publisher.get_subscription_count()
+                    values[f"subscribers of {publisher.topic_name}"] = count
+        return values
+
     # Lifecycle -------------------------------------------------------------------------------
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
@@ -137,7 +152,7 @@ class WaysightNode(LifecycleNode, Generic[P]):
             self._tidy()
             return TransitionCallbackReturn.FAILURE
         self._diagnostics = Diagnostics(
-            self, self.parameters.diagnostics_period, self.diagnostic_values, self.judge
+            self, self.parameters.diagnostics_period, self._all_values, self.judge
         )
         return super().on_configure(state)
 

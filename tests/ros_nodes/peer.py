@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,32 @@ class Peer:
 
     def _on_status(self, message: DiagnosticArray) -> None:
         self.statuses += message.status
+
+    def connected(self, name: str, *, to: Sequence[Any] = (), from_: Sequence[str] = ()) -> None:
+        """Spin until the node `name` and this peer have found each other, seen from both sides.
+
+        to: publishers of this peer that the node subscribes to. from_: topics of the node to which
+        this peer subscribes. A message sent before both sides know of each other is lost, however
+        long one side has known of the other.
+        """
+        began = len(self.statuses)
+
+        def done() -> bool:
+            fresh = [s for s in self.statuses[began:] if s.name == name]
+            values = (
+                {v.key: int(v.value) for v in fresh[-1].values if " of /" in v.key} if fresh else {}
+            )
+            mine = {
+                s.topic_name: s.get_publisher_count()
+                for s in self.node.subscriptions
+                if s.topic_name in from_
+            }
+            return all(
+                p.get_subscription_count() and values.get(f"publishers of {p.topic_name}")
+                for p in to
+            ) and all(mine.get(t) and values.get(f"subscribers of {t}") for t in from_)
+
+        self.wait_for(done, f"{name} to be connected", timeout=40.0)
 
     def collect(self, kind: Any, topic: str, profile: Any = 10) -> list[Any]:
         """A list that grows with every message on `topic`."""

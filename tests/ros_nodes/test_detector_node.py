@@ -62,15 +62,8 @@ class Rig:
             "detector_node", tmp_path / "log", model=model, diagnostics_period=0.1, **parameters
         )
 
-    def connected(self, publisher: Any = None) -> None:
-        chosen = publisher or self.images
-        self.peer.wait_for(
-            lambda: (
-                chosen.get_subscription_count() and self.peer.node.count_publishers("detections")
-            ),
-            f"the detector to connect:\n{self.node.output}",
-        )
-        self.peer.spin(0.3)
+    def connected(self, publisher: Any = None, output: str = "/detections") -> None:
+        self.peer.connected("/detector", to=[publisher or self.images], from_=[output])
 
     def values(self) -> dict[str, str]:
         status = self.peer.status("/detector")
@@ -355,14 +348,9 @@ def test_several_cameras_keep_their_headers_and_none_starves(tmp_path: Path, mod
         n: node.create_publisher(Image, f"{n}/image_raw", qos.image_publisher()) for n in results
     }
     try:
-        rig.peer.wait_for(
-            lambda: (
-                all(p.get_subscription_count() for p in publishers.values())
-                and all(node.count_publishers(f"{n}/detections") for n in results)
-            ),
-            f"both cameras to connect:\n{rig.node.output}",
+        rig.peer.connected(
+            "/detector", to=list(publishers.values()), from_=[f"/{n}/detections" for n in results]
         )
-        rig.peer.spin(0.3)
         for number in range(1, 21):
             for name, publisher in publishers.items():
                 publisher.publish(_image(number, frame_id=name))
