@@ -71,8 +71,7 @@ class Rig:
         )
 
     def connected(self) -> None:
-        self.peer.wait_for(self.publisher.get_subscription_count, f"it:\n{self.node.output}")
-        self.peer.spin(0.3)
+        self.peer.connected("/recorder", to=[self.publisher])
 
     def value(self, key: str) -> str:
         status = self.peer.status("/recorder")
@@ -179,7 +178,7 @@ def test_video_holds_every_picture_with_its_boxes(tmp_path: Path) -> None:
     rig = Rig(tmp_path, video=path)
     try:
         rig.connected()
-        rig.peer.wait_for(rig.images.get_subscription_count, "the image subscription")
+        rig.peer.connected("/recorder", to=[rig.images])
         for number in range(1, 11):
             rig.images.publish(convert.image_message(_frame(number)))
             if number != 5:  # one picture stays without detections

@@ -52,15 +52,7 @@ class Rig:
         )
 
     def connected(self) -> None:
-        node = self.peer.node
-        self.peer.wait_for(
-            lambda: (
-                self.publisher.get_subscription_count()
-                and node.count_publishers("tracks")
-                and node.count_publishers("track_velocities")
-            ),
-            "tracker connected",
-        )
+        self.peer.connected("/tracker", to=[self.publisher], from_=["/tracks", "/track_velocities"])
 
     def feed(self, *messages: Detection2DArray) -> list[Detection2DArray]:
         """Send one after the other, each answered before the next; gives the answers."""
