@@ -16,7 +16,7 @@ pytest.importorskip("vision_msgs", reason="needs vision_msgs: python -m ros_node
 from builtin_interfaces.msg import Time
 from diagnostic_msgs.msg import DiagnosticStatus
 from lifecycle_msgs.srv import ChangeState, GetState
-from rcl_interfaces.srv import SetParameters
+from rcl_interfaces.srv import GetParameters, SetParameters
 from rclpy.parameter import Parameter
 from sensor_msgs.msg import CompressedImage, Image
 from std_srvs.srv import SetBool
@@ -212,6 +212,47 @@ def test_camera_may_come_back_with_another_size_and_encoding(rig: Rig) -> None:
     assert centers == pytest.approx([24.0, 48.0, 24.0], abs=1.0)
 
 
+def test_camera_process_restarted_with_another_size_and_encoding_goes_on(
+    rig: Rig, tmp_path: Path
+) -> None:
+    centers: list[set[float]] = []
+    for number, (scale, kind) in enumerate(((1, np.uint8), (2, np.uint16)), start=1):
+        pictures = tmp_path / f"pictures{number}"
+        pictures.mkdir()
+        large = cv2.resize(WHITE, None, fx=scale, fy=scale, interpolation=cv2.INTER_NEAREST)
+        pixels = large.astype(kind) * (np.iinfo(kind).max // 255)  # sent as bgr8, then as bgr16
+        cv2.imwrite(str(pictures / "0.png"), pixels)
+        rig.results.clear()
+        camera = NodeProcess(
+            "camera_node", tmp_path / f"camera{number}", source=pictures, rate=20, loop=True
+        )
+        try:
+            rig.peer.wait_for(lambda: len(rig.results) >= 5, f"results:\n{camera.output}")
+        finally:
+            camera.stop(signal.SIGKILL)
+        rig.peer.spin(0.5)  # what is under way of the killed one
+        centers.append({r.detections[0].bbox.center.position.x for r in rig.results})
+    assert [sorted(c) for c in centers] == [
+        [pytest.approx(24.0, abs=1)],
+        [pytest.approx(48, abs=1)],
+    ]
+    assert rig.count("invalid") == 0
+
+
+@pytest.mark.parametrize("big", [True, False])
+def test_16_bit_pictures_of_either_byte_order_are_seen_alike(rig: Rig, big: bool) -> None:  # C49
+    # Bright is 0xff00: read in the wrong order it is 0x00ff, as dark as the rest.
+    deep = (WHITE[:, :, 0].astype(np.uint16) << 8).astype(">u2" if big else "<u2")
+    message = Image(
+        height=48, width=64, encoding="mono16", is_bigendian=int(big), step=128, data=deep.tobytes()
+    )
+    rig.connected()
+    rig.images.publish(message)
+    rig.peer.wait_for(lambda: rig.results, "a result")
+    (found,) = rig.results[0].detections
+    assert found.bbox.center.position.x == pytest.approx(24.0, abs=0.5)
+
+
 def test_thresholds_change_live_and_bad_values_are_refused_with_a_reason(rig: Rig) -> None:
     rig.connected()
     grey = WHITE // 2  # scores about 0.5 in the bright cell
@@ -266,6 +307,42 @@ def test_model_is_swapped_live_and_garbage_leaves_the_old_one(rig: Rig, tmp_path
         lambda: rig.labels[-1].class_map[0].class_name == "light", "LabelInfo of the new model"
     )
     assert not troubled()
+
+
+def test_garbage_in_place_of_the_model_during_a_swap_costs_no_picture(
+    tmp_path: Path, model: Path
+) -> None:
+    own = tmp_path / "own.onnx"
+    own.write_bytes(model.read_bytes())
+    other = bright_cell_detector(tmp_path / "other.onnx", names=("light", "shade"))
+    rig = Rig(tmp_path, own, offered="reliable", reliability="reliable", depth=100)
+
+    def model_name() -> str:
+        request = GetParameters.Request(names=["model"])
+        answer = rig.call(GetParameters, "/detector/get_parameters", request)
+        return str(answer.values[0].string_value)
+
+    try:
+        rig.connected()
+        rig.send(1, 20)
+        for path in (own, other):  # the file in use, and the one that is coming
+            path.write_bytes(bytes(range(256)) * 20)
+        rig.set("model", str(other))
+        rig.send(21, 40)
+        rig.peer.wait_for(lambda: "other.onnx" in rig.node.output, "a line about the garbage")
+        rig.peer.wait_for(lambda: model_name() == str(own), "the old name to come back")
+        rig.send(61, 20)
+        rig.peer.wait_for(
+            lambda: rig.count("processed") + rig.count("dropped") == 80,
+            "every picture to be accounted for",
+        )
+        rig.peer.wait_for(lambda: len(rig.results) == rig.count("processed"), "all results")
+        kinds = {d.results[0].hypothesis.class_id for r in rig.results for d in r.detections}
+        assert kinds == {"bright"} and all(r.detections for r in rig.results)
+        assert rig.values()["swaps"] == "0" and rig.count("invalid") == 0
+        assert rig.node.process.poll() is None
+    finally:
+        rig.close()
 
 
 def test_disabled_detector_unsubscribes_and_comes_back(rig: Rig) -> None:

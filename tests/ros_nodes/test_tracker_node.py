@@ -114,6 +114,21 @@ def test_empty_arrays_are_answered_and_ids_survive_them(rig: Rig) -> None:
     assert _ids(answers) == [["1"], ["1"], [], [], ["1"]]
 
 
+@pytest.mark.parametrize("rate", [10, 30])
+def test_retention_is_time_at_any_rate_of_the_messages(tmp_path: Path, rate: int) -> None:  # C34
+    made = Rig(tmp_path, retention=1.0)
+    try:
+        made.connected()
+        gaps = [round(0.9 * rate), round(1.2 * rate)]
+        shown = [[BOX]] * 5 + [[]] * gaps[0] + [[BOX]] + [[]] * gaps[1] + [[BOX]]
+        answers = made.feed(
+            *(_message(10**9 + round(n * 1e9 / rate), boxes) for n, boxes in enumerate(shown))
+        )
+        assert [ids for ids in _ids(answers) if ids] == [["1"]] * 6 + [["2"]]
+    finally:
+        made.close()
+
+
 def test_the_class_of_a_track_does_not_flicker(rig: Rig) -> None:
     answers = rig.feed(
         *(_message(10**9 + n * 33_333_333, [BOX], [label]) for n, label in enumerate([0, 0, 1, 0]))
