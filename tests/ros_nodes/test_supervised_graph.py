@@ -52,6 +52,7 @@ def _waysight(*words: object, wait: bool = True) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        errors="replace",  # FFmpeg quotes the bytes that it does not understand
     )
     if wait:
         try:
