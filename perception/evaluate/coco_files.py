@@ -36,6 +36,7 @@ class CocoTruth:
     """A ground truth file.
 
     image_ids, category_ids: id in the file -> position in `pictures`, `names`.
+    class_names: `name` of each category as the file has it, "" none; `names` tells apart by id.
     attributes: attribute -> one text a picture, "" unknown.
     occlusion, truncation: float64 (G,), 0 to 1, NaN unknown. distance: metres, NaN unknown.
     sequences: one text a picture, "" unknown.
@@ -47,6 +48,7 @@ class CocoTruth:
     image_ids: Mapping[Any, int]
     category_ids: Mapping[Any, int]
     truth: Truth
+    class_names: tuple[str, ...] = ()
     attributes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     sequences: tuple[str, ...] = ()
     occlusion: Floats = field(default_factory=lambda: np.zeros(0))
@@ -101,6 +103,7 @@ def read_truth(path: str | Path) -> CocoTruth:
         image_ids=image_ids,
         category_ids=category_ids,
         truth=truth,
+        class_names=tuple(str(row.get("name") or "") for row in categories),
         attributes=_picture_attributes(images),
         sequences=tuple(
             next((str(row[key]) for key in SEQUENCE_KEYS if row.get(key) not in (None, "")), "")
@@ -123,7 +126,9 @@ class _Result(msgspec.Struct, gc=False):
 def read_results(path: str | Path, truth: CocoTruth) -> Results:
     """Read COCO results for this ground truth; raises InputError with every fault, by index.
 
-    A list of results, or an object whose `annotations` are results.
+    A list of results, or an object whose `annotations` are results. As `waysight detect` writes
+    them, `image_id` may be a picture's file name, with its folders or without where one picture
+    alone is called so, and `category` a class name in place of `category_id`.
     """
     sound = _sound_results(path, truth)
     return _checked_results(path, truth) if sound is None else sound
@@ -152,10 +157,14 @@ def _checked_results(path: str | Path, truth: CocoTruth) -> Results:
     if not isinstance(data, list):
         raise InputError(f"{path}: expected a list of results, found {type(data).__name__}")
     rows = _objects(path, place, data)
-    check = _Checker(str(path), place, rows, truth.image_ids, truth.category_ids)
+    files, classes = _by_file_name(truth), _by_class_name(truth)
+    image_ids = {**_unique(files), **truth.image_ids}
+    check = _Checker(
+        str(path), place, rows, image_ids, truth.category_ids, _unique(classes), (files, classes)
+    )
     results = Results(
-        image=check.index("image_id", truth.image_ids),
-        labels=check.index("category_id", truth.category_ids),
+        image=check.index("image_id", image_ids),
+        labels=check.labels(),
         boxes=check.boxes(),
         scores=check.numbers("score"),
     )
@@ -163,8 +172,38 @@ def _checked_results(path: str | Path, truth: CocoTruth) -> Results:
     return results
 
 
+Positions = Mapping[str, Sequence[int]]
+"""Name -> the positions of all that are called so."""
+
+
+def _by_file_name(truth: CocoTruth) -> Positions:
+    """Pictures by file name; by its last part where no picture has that as its whole name."""
+    whole: dict[str, list[int]] = {}
+    last: dict[str, list[int]] = {}
+    for number, name in enumerate(truth.pictures):
+        whole.setdefault(name, []).append(number)
+        last.setdefault(name.rpartition("/")[2], []).append(number)
+    return last | whole
+
+
+def _by_class_name(truth: CocoTruth) -> Positions:
+    found: dict[str, list[int]] = {}
+    for number, name in enumerate(truth.class_names):
+        if name:
+            found.setdefault(name, []).append(number)
+    return found
+
+
+def _unique(names: Positions) -> dict[Any, int]:
+    return {name: found[0] for name, found in names.items() if len(found) == 1}
+
+
 class _Checker:
-    """Builds columns fast; only when one does not come out is each row looked at for its fault."""
+    """Builds columns fast; only when one does not come out is each row looked at for its fault.
+
+    class_names: name -> position, where `category` may stand for `category_id`.
+    names: of pictures and classes, to tell a name of several from one of none.
+    """
 
     def __init__(
         self,
@@ -173,17 +212,30 @@ class _Checker:
         rows: Sequence[Row],
         image_ids: Mapping[Any, int],
         category_ids: Mapping[Any, int],
+        class_names: Mapping[Any, int] | None = None,
+        names: tuple[Positions, Positions] = ({}, {}),
     ) -> None:
         self.path = path
         self.place = place
         self.rows = rows
         self.image_ids = image_ids
         self.category_ids = category_ids
+        self.class_names = class_names
+        self.names = names
         self.sound = True
 
     def index(self, key: str, known: Mapping[Any, int]) -> Ints:
         try:
             found = [known[row[key]] for row in self.rows]
+        except (KeyError, TypeError):
+            self.sound = False
+            return np.zeros(len(self.rows), dtype=np.int64)
+        return np.array(found, dtype=np.int64)
+
+    def labels(self) -> Ints:
+        """`category_id` of each row, or its `category` where it has none."""
+        try:
+            found = [known[row[key]] for row in self.rows for key, known in [self._category(row)]]
         except (KeyError, TypeError):
             self.sound = False
             return np.zeros(len(self.rows), dtype=np.int64)
@@ -223,16 +275,26 @@ class _Checker:
         more = [f"... and {rest} more"] if rest else []
         raise InputError("\n  ".join([f"{len(faults)} unusable entries", *shown, *more]))
 
+    def _category(self, row: Row) -> tuple[str, Mapping[Any, int]]:
+        """The key that names the row's class, and its values."""
+        if self.class_names is not None and "category_id" not in row and "category" in row:
+            return "category", self.class_names
+        return "category_id", self.category_ids
+
     def _id_fault(self, row: Row) -> str:
-        for key, known, where in (
-            ("image_id", self.image_ids, "images"),
-            ("category_id", self.category_ids, "categories"),
+        for (key, known), where, names in (
+            (("image_id", self.image_ids), "images", self.names[0]),
+            (self._category(row), "categories", self.names[1]),
         ):
             if key not in row:
                 return f"has no {key}"
             value = row[key]
-            if not isinstance(value, (int, str, float)) or value not in known:
-                return f"{key} {value!r} is not among the {where} of the ground truth"
+            if isinstance(value, (int, str, float)) and value in known:
+                continue
+            several = len(names.get(value, ())) if isinstance(value, str) else 0
+            if several > 1 and key != "category_id":
+                return f"{key} {value!r} is the name of {several} {where} of the ground truth"
+            return f"{key} {value!r} is not among the {where} of the ground truth"
         return ""
 
 

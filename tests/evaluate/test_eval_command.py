@@ -285,3 +285,52 @@ def test_faulty_gate_is_an_error_and_no_verdict(models, tmp_path, capsys, text, 
     gate.write_text(text)
     assert compare(models, "--gate", str(gate)) == 2
     assert message in capsys.readouterr().err
+
+
+def named_truth(tmp_path, files, classes=("car", "bus")):
+    """A picture of each file name with one car in each."""
+    data = {
+        "images": [{"id": 7 + i, "file_name": name} for i, name in enumerate(files)],
+        "categories": [{"id": 3 + k, "name": name} for k, name in enumerate(classes)],
+        "annotations": [
+            {"id": i, "image_id": 7 + i, "category_id": 3, "bbox": [10, 10, 40, 40]}
+            for i in range(len(files))
+        ],
+    }
+    path = tmp_path / "named.json"
+    path.write_text(json.dumps(data))
+    return path
+
+
+def named(image, category="car"):
+    return {"image_id": image, "category": category, "bbox": [10, 10, 40, 40], "score": 0.9}
+
+
+@pytest.mark.parametrize("rows", [["a/1.jpg", "b/2.jpg"], ["1.jpg", "2.jpg"], [7, "2.jpg"]])
+def test_results_as_detect_writes_them_name_pictures_and_classes(tmp_path, rows):
+    truth = named_truth(tmp_path, ["a/1.jpg", "b/2.jpg"])
+    found = results_file(tmp_path / "dt.json", [named(image) for image in rows])
+    out = tmp_path / "out.json"
+    assert main(["eval", "coco", str(truth), str(found), "--json", str(out)]) == 0
+    assert json.loads(out.read_text())["figures"]["ap"] == 1.0
+
+
+def test_a_whole_file_name_wins_over_the_last_part_of_others(tmp_path):
+    truth = named_truth(tmp_path, ["1.jpg", "b/1.jpg"])
+    found = results_file(tmp_path / "dt.json", [named("1.jpg"), named("b/1.jpg")])
+    out = tmp_path / "out.json"
+    assert main(["eval", "coco", str(truth), str(found), "--json", str(out)]) == 0
+    assert json.loads(out.read_text())["figures"]["ap"] == 1.0
+
+
+def test_names_of_several_or_of_none_are_itemised(tmp_path, capsys):
+    truth = named_truth(tmp_path, ["a/1.jpg", "b/1.jpg", "2.jpg"], ("car", "bus", "bus"))
+    rows = [named("1.jpg"), named("2.jpg", "bus"), named("2.jpg", "cat"), named("9.jpg")]
+    found = results_file(tmp_path / "dt.json", [*rows, named("2.jpg")])
+    assert main(["eval", "coco", str(truth), str(found)]) == 2
+    error = capsys.readouterr().err
+    assert "4 unusable entries" in error
+    assert "results[0]: image_id '1.jpg' is the name of 2 images of the ground truth" in error
+    assert "results[1]: category 'bus' is the name of 2 categories of the ground truth" in error
+    assert "results[2]: category 'cat' is not among the categories" in error
+    assert "results[3]: image_id '9.jpg' is not among the images" in error
