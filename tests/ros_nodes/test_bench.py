@@ -1,6 +1,7 @@
 """The bench: every picture counted, and verdicts that cannot be had by luck."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ pytest.importorskip("vision_msgs", reason="needs vision_msgs: python -m ros_node
 from perception.cli import main
 from perception.cli.bench import parse_size
 from perception.errors import InputError
+from perception.zoo import model_path
 from ros_nodes.bench import Load, measure, picture_folder, pictures, verdict
 from tests.onnx_models import bright_cell_detector
 
@@ -60,6 +62,21 @@ def test_several_cameras_are_counted_one_by_one(tmp_path: Path) -> None:
     assert result["results_at_monitor"] == result["processed"]
     assert set(result["cpu_percent"]) == set(result["memory_mb"]) == {"camera", "detector"}
     assert result["provider"] == "CPUExecutionProvider"
+
+
+def test_memory_stays_flat_and_every_picture_is_counted_at_180_hz() -> None:
+    # The soak: WAYSIGHT_SOAK_SECONDS=600 runs it for ten minutes.
+    load = Load(str(model_path("road-n")), 640, 480, 180.0)
+    with picture_folder(pictures(640, 480, None)) as folder:
+        result = measure(load, folder, float(os.environ.get("WAYSIGHT_SOAK_SECONDS", "6")))
+    assert result["invalid"] == 0
+    # At the end a worker's picture and the inbox's may be on their way.
+    on_its_way = result["received"] - result["processed"] - result["dropped"]
+    assert 0 <= on_its_way <= 3
+    assert result["not_received"] == result["sent"] - result["received"] >= 0
+    assert 0 < result["results_at_monitor"] <= result["processed"]
+    # A picture is 0.9 MB: one in fifty kept back would show in six seconds.
+    assert all(growth < 16.0 for growth in result["memory_growth_mb"].values()), result
 
 
 def test_model_bench_writes_percentiles_and_the_provider_really_used(tmp_path: Path) -> None:
