@@ -1,12 +1,14 @@
 """A ROS 2 graph in one YAML file: nodes, the processes they share, parameters, remappings.
 
-`waysight run` and the launch files read the same file through this module; it imports no rclpy.
+`waysight run` and the launch files read the same file through this module, which imports no rclpy
+save in `check_parameters`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
+import importlib
 import importlib.util
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,6 +20,7 @@ import yaml
 
 from perception.errors import InputError
 from perception.files import read_text
+from ros_nodes.parameters import describe, unknown
 
 CONFIG = Path(__file__).resolve().parent / "config"
 LAUNCH = Path(__file__).resolve().parent / "launch"
@@ -33,6 +36,8 @@ _KEYS = {
     "parameters": dict,
     "remap": dict,
 }
+_ROS_PARAMETERS = ("use_sim_time", "start_type_description_service")
+"""What every ROS node takes."""
 _NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 
 
@@ -264,6 +269,23 @@ def _record_all(node: NodeSpec, cameras: Sequence[str]) -> NodeSpec:
     topics = [f"{camera}/{topic}" for camera in cameras for topic in ("detections", "camera_info")]
     parameters = {**node.parameters, "topics": [*topics, "label_info", "/diagnostics"]}
     return dataclasses.replace(node, parameters=parameters)
+
+
+def check_parameters(graph: Graph) -> None:
+    """Refuse a misspelt parameter of an enabled node before anything runs; InputError names it.
+
+    Only plain names: what a mapping or a dotted name may hold (a guardian's zones) depends on
+    other parameters, so the node itself judges it at its start.
+    """
+    for node in graph.nodes:
+        if not node.enabled:
+            continue
+        stem = "".join(word.capitalize() for word in node.module.split("_"))
+        module = importlib.import_module(f"ros_nodes.{node.module}_node")
+        known = {*describe(getattr(module, f"{stem}Parameters")), *_ROS_PARAMETERS}
+        for name, value in node.parameters.items():
+            if name not in known and not isinstance(value, Mapping) and "." not in name:
+                raise InputError(f"node '{node.name}': {unknown(name, known)}")
 
 
 def node_arguments(node: NodeSpec, folder: Path) -> list[str]:

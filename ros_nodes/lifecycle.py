@@ -33,7 +33,7 @@ from perception.errors import InputError
 from ros_nodes.diagnostics import Diagnostics, Status
 from ros_nodes.graph import DDS_PROFILE, DDS_VARIABLE
 from ros_nodes.handover import Handover
-from ros_nodes.parameters import NodeParameters, ParameterInfo, build, check, describe
+from ros_nodes.parameters import NodeParameters, ParameterInfo, build, check, describe, unknown
 
 P = TypeVar("P", bound=NodeParameters)
 
@@ -245,6 +245,16 @@ class WaysightNode(LifecycleNode, Generic[P]):
         self._describing = known
         return parameters
 
+    def refuse_unknown(self) -> None:
+        """Raise InputError for a parameter given at start that the whole node does not take.
+
+        Called once the node is made: subclasses may declare more than `parameters_type` holds.
+        """
+        for name in self._parameter_overrides:
+            # ROS declares its own, save these, which it looks up for each publisher.
+            if not (self.has_parameter(name) or name.startswith("qos_overrides.")):
+                raise InputError(f"node '{self.get_name()}': {unknown(name, self._parameters)}")
+
     def set_parameters_atomically(
         self, parameter_list: list[Parameter[Any]]
     ) -> SetParametersResult:
@@ -383,6 +393,7 @@ def _run(
         node = factory(handover)
         node.stop_requested = stop
         nodes.append(node)
+        node.refuse_unknown()
         executor.add_node(node)
     for node in nodes:
         if node.parameters.autostart and not stop.is_set():

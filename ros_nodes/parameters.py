@@ -19,7 +19,7 @@ import difflib
 import math
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -119,10 +119,15 @@ def build(cls: type[P], values: Mapping[str, Any]) -> P:
     known = describe(cls)
     for name in values:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean '{near[0]}'?" if near else ""
-            raise InputError(f"unknown parameter '{name}'{hint}")
+            raise InputError(unknown(name, known))
     return cls(**{name: check(known[name], value) for name, value in values.items()})
+
+
+def unknown(name: str, known: Iterable[str]) -> str:
+    """The sentence about a parameter that nobody takes, with the nearest name."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    hint = f"; did you mean '{near[0]}'?" if near else ""
+    return f"unknown parameter '{name}'{hint}"
 
 
 def check(info: ParameterInfo, value: Any) -> Any:

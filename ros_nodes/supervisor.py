@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ros_nodes.graph import DDS_PROFILE, DDS_VARIABLE, Graph, process_arguments
+from ros_nodes.graph import DDS_PROFILE, DDS_VARIABLE, Graph, check_parameters, process_arguments
 
 FIRST_WAIT, LONGEST_WAIT = 0.5, 10.0
 """Seconds before the first restart, doubled for each further one up to the longest."""
 HEALTHY_SECONDS = 30.0
 """A process that lived this long begins again with the first wait."""
 STOP_SECONDS = 5.0
-"""Time for one process to end after SIGINT before it is killed."""
+"""Time for one process to end after SIGTERM before it is killed."""
 POLL_SECONDS = 0.1
 
 EXIT_BAD_INPUT = 2
@@ -73,11 +73,14 @@ class Supervisor:
         linger: float = 0.0,
         patience: float = STOP_SECONDS,
     ) -> None:
-        """say: takes one line of news for the person at the terminal.
+        """Raises InputError for a misspelt parameter.
+
+        say: takes one line of news for the person at the terminal.
 
         on_tick: called every POLL_SECONDS. linger: seconds between the end of a node that ends
         the graph and the stop of the others. patience: seconds that one process may take to end.
         """
+        check_parameters(graph)
         self._say = say
         self._on_tick = on_tick
         self._linger = linger
@@ -116,6 +119,9 @@ class Supervisor:
         finally:
             self._stop_all()
             self._folder.cleanup()
+        # A refusal counts even when it came together with the stop.
+        if any(EXIT_BAD_INPUT in child.exit_codes for child in self.children):
+            return EXIT_BAD_INPUT
         return code or int(any(child.killed for child in self.children))
 
     def _start(self, child: Child) -> None:
@@ -161,7 +167,9 @@ class Supervisor:
             if process is None:
                 continue
             if process.poll() is None:
-                process.send_signal(signal.SIGINT)
+                # Not SIGINT: a child that still imports would end with a KeyboardInterrupt's trace,
+                # while SIGTERM ends it without a word. Nodes take both for the same wish.
+                process.terminate()
                 try:
                     process.wait(self._patience)
                 except subprocess.TimeoutExpired:

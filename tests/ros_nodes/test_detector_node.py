@@ -505,6 +505,7 @@ def test_signal_ends_it_cleanly_under_load(
         ({"score_threshold": 1.5}, "got 1.5 (number), expected number from 0.0 to 1.0"),
         ({"model": "no-such-model"}, "model 'no-such-model'"),
         ({"classes": "[cat]"}, "cat"),
+        ({"modl": "x"}, "unknown parameter 'modl'; did you mean 'model'?"),
     ],
 )
 def test_bad_start_is_one_sentence_and_exit_code_2(

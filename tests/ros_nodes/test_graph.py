@@ -9,6 +9,7 @@ from perception.errors import InputError
 from ros_nodes.graph import (
     Graph,
     adapt,
+    check_parameters,
     find_graph,
     node_arguments,
     parse_setting,
@@ -115,3 +116,15 @@ def test_nodes_of_one_process_share_a_command_line(tmp_path: Path) -> None:
 def test_node_that_is_not_enabled_is_left_out_until_asked_for() -> None:
     assert "recorder" not in read_graph(ROAD).processes()
     assert "recorder" in adapt(read_graph(ROAD), record="x.mcap").processes()
+
+
+@pytest.mark.parametrize("name", ["road", "factory"])
+def test_only_parameters_that_a_node_takes_are_let_through(name: str) -> None:
+    pytest.importorskip("rclpy", reason="needs ROS 2")
+    graph = read_graph(find_graph(name))
+    check_parameters(graph)
+    with pytest.raises(InputError, match="node 'detector': .*'modl'; did you mean 'model'"):
+        check_parameters(graph.change("detector", {"modl": "x"}))
+    check_parameters(graph.change("detector", {"modl": "x"}, enabled=False))
+    with pytest.raises(InputError, match="'use_sim_tim'; did you mean 'use_sim_time'"):
+        check_parameters(graph.change("detector", {"use_sim_tim": True}))

@@ -146,6 +146,60 @@ def test_run_on_a_cut_video_ends_with_one_sentence_and_exit_code_2(
         assert 0 < read == sent < named == FRAMES
 
 
+def test_run_refuses_a_misspelt_parameter_before_any_process_starts(
+    tmp_path: Path, video: Path
+) -> None:
+    graph = tmp_path / "graph.yaml"
+    graph.write_text(
+        "nodes:\n  camera: {}\n  detector: {parameters: {modl: x, qos_overrides.a.depth: 1}}\n"
+    )
+    for words, said in (
+        ((graph, "--source", video), "unknown parameter 'modl'; did you mean 'model'?"),
+        (
+            ("road", "--source", video, "--set", "detector.score_treshold=1"),
+            "unknown parameter 'score_treshold'; did you mean 'score_threshold'?",
+        ),
+        (
+            ("factory", "--set", "guardian.clock_timout=1"),
+            "unknown parameter 'clock_timout'; did you mean 'clock_timeout'?",
+        ),
+    ):
+        process = _waysight("run", *words)
+        text, errors = process.communicate()
+        assert process.returncode == 2, errors
+        node = "guardian" if "factory" in words else "detector"
+        assert errors == f"waysight: error: node '{node}': {said}\n"
+        assert text == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("clock_timout: 1.0", "unknown parameter 'clock_timout'; did you mean 'clock_timeout'?"),
+        ("hlat.radius: 1.0", "unknown parameter 'hlat.radius'; did you mean 'halt.radius'?"),
+        ("halt.release_aftr: 1.0", "release_aftr"),
+    ],
+)
+def test_guardian_refuses_a_misspelt_parameter_and_zone_key(
+    tmp_path: Path, given: str, said: str
+) -> None:
+    file = tmp_path / "guardian.yaml"
+    file.write_text(
+        "guardian:\n"
+        "  ros__parameters:\n"
+        "    use_sim_time: true\n"
+        "    zones: [halt]\n"
+        "    halt: {shape: circle, radius: 1.0, action: stop, classes: [person]}\n"
+        f"    {given}\n"
+    )
+    words = [sys.executable, "-m", "ros_nodes.guardian_node", "--ros-args", "--params-file", file]
+    done = subprocess.run(words, env=ENVIRONMENT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith("waysight: error: ")
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_run_goes_on_after_a_crash_and_stops_in_order_when_told(
     tmp_path: Path, video: Path, model: Path, number: signal.Signals
@@ -215,7 +269,7 @@ def test_end_of_the_source_ends_the_graph() -> None:
         {"source": "pass", "other": "import time; time.sleep(60)"}, source=True
     )
     supervisor.children[1].command[-1] = (
-        "import signal, time, sys\nsignal.signal(signal.SIGINT, lambda *_: sys.exit(0))\n"
+        "import signal, time, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\n"
         "time.sleep(60)"
     )
     assert supervisor.run(seconds=30) == 0
@@ -225,6 +279,36 @@ def test_end_of_the_source_ends_the_graph() -> None:
 def test_refused_input_ends_everything_with_exit_code_2() -> None:
     supervisor = _supervised({"a": "import sys; sys.exit(2)", "b": "import time; time.sleep(60)"})
     assert supervisor.run(seconds=30) == 2
+
+
+def test_refused_input_counts_even_when_it_came_together_with_the_stop() -> None:
+    supervisor = _supervised(
+        {
+            "a": "import signal, sys, time\n"
+            "signal.signal(signal.SIGTERM, lambda *_: sys.exit(2))\n"
+            "time.sleep(60)"
+        }
+    )
+    folder = Path(supervisor._folder.name)
+    marker = folder / "ready"
+    supervisor.children[0].command[-1] = (
+        supervisor.children[0]
+        .command[-1]
+        .replace("time.sleep", f"open({str(marker)!r}, 'w').close(); time.sleep")
+    )
+    supervisor._on_tick = lambda: supervisor.stop() if marker.exists() else None
+    assert supervisor.run(seconds=30) == 2
+
+
+def test_node_that_still_imports_is_stopped_without_a_trace(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    nodes = (NodeSpec("camera", "camera", "camera"), NodeSpec("detector", "detector", "detector"))
+    supervisor = Supervisor(Graph("test", nodes), print)
+    supervisor._on_tick = supervisor.stop  # at the first look: interpreters have just started
+    assert supervisor.run() == 0
+    assert capfd.readouterr() == ("", "")
+    assert [child.exit_codes for child in supervisor.children] == [[-signal.SIGTERM]] * 2
 
 
 def test_crashing_process_is_restarted_ever_more_slowly() -> None:
@@ -244,7 +328,7 @@ def test_processes_are_stopped_one_after_the_other_in_the_order_of_the_file(
         "def end(*_):\n"
         "    pathlib.Path({path!r}).open('a').write({name!r})\n"
         "    sys.exit(0)\n"
-        "signal.signal(signal.SIGINT, end)\n"
+        "signal.signal(signal.SIGTERM, end)\n"
         "pathlib.Path({path!r} + {name!r}).touch()\n"
         "time.sleep(60)\n"
     )
