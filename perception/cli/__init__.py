@@ -11,11 +11,12 @@ from dataclasses import dataclass
 
 from perception import __version__
 from perception.errors import VerdictFailed, WaysightError
+from perception.extras import extra_of, install_command
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A sub-command: one line of help, and the extra that brings what it imports."""
+    """A sub-command: one line of help, and the extra that brings most of what it imports."""
 
     help: str
     extra: str
@@ -36,6 +37,11 @@ COMMANDS = {
 """The module perception/cli/<name>.py is imported only when its command is called."""
 
 
+def sentence(text: str) -> str:
+    """A line of help as a sentence: names in it keep their capitals."""
+    return f"{text[:1].upper()}{text[1:]}."
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code: 0 done, 1 verdict failed, 2 bad input."""
     arguments = list(sys.argv[1:] if argv is None else argv)
@@ -48,9 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     module = None
     try:
         for name, entry in COMMANDS.items():
-            command = commands.add_parser(
-                name, help=entry.help, description=entry.help.capitalize() + "."
-            )
+            command = commands.add_parser(name, help=entry.help, description=sentence(entry.help))
             if name == chosen:
                 module = importlib.import_module(f"perception.cli.{name}")
                 module.add_arguments(command)
@@ -63,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print(
             f"waysight: error: '{chosen}' needs the Python package {missing!r}: "
-            f"pip install 'waysight[{COMMANDS[chosen].extra}]'",
+            f"{install_command(extra_of(missing, COMMANDS[chosen].extra))}",
             file=sys.stderr,
         )
         return 2

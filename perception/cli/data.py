@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
+from perception.cli import sentence
 from perception.errors import InputError
 from perception.files import write_json
 
@@ -59,7 +60,7 @@ def _action(
     classes: bool = True,
 ) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = actions.add_parser(
-        name, help=text, description=text.capitalize() + "."
+        name, help=text, description=sentence(text)
     )
     what = "a rosbag2 folder or storage file" if name == "extract" else SPEC
     parser.add_argument("spec", metavar="BAG" if name == "extract" else "SPEC", help=what)

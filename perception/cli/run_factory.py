@@ -6,6 +6,7 @@ Called by perception/cli/run.py when the graph is `factory`.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import signal
@@ -173,6 +174,10 @@ def _sweep(graph: Graph, names: list[str], args: argparse.Namespace) -> int:
 
 
 def _in_graph(graph: Graph, name: str, args: argparse.Namespace) -> dict[str, Any]:
+    for package in ("rclpy", "mujoco"):
+        # Without them the nodes would end at their imports, and be started again for ever.
+        if importlib.util.find_spec(package) is None:
+            raise ModuleNotFoundError(f"No module named {package!r}", name=package)
     with tempfile.TemporaryDirectory(prefix="waysight-factory-") as folder:
         verdict, flag = Path(folder) / "verdict.json", Path(folder) / "kill-detector"
         limit = guardian_of(graph).watchdog.source_timeout
