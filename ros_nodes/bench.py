@@ -350,7 +350,11 @@ def measure(load: Load, folder: Path, seconds: float) -> dict[str, Any]:
         "fps": round(_rate(pairs[:, 1]), 2),
         "latency_ms": _percentiles((pairs[:, 1] - pairs[:, 0]) / 1e6),
         "jitter_ms": _jitter(monitor.arrivals),
-        "work_ms": {k: detector.get(f"work_{k}_ms") for k in ("p50", "p99", "max")},
+        "work_ms": {
+            key: float(detector[f"work_{key}_ms"])
+            for key in ("p50", "p90", "p99", "max")
+            if f"work_{key}_ms" in detector
+        },
         "cpu_percent": after.percent_since(before),
         "memory_mb": {name: round(value, 1) for name, value in after.memory_mb.items()},
         "memory_growth_mb": {

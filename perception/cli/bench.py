@@ -292,15 +292,51 @@ def _plot(path: Path, arrivals: Any, load: Load) -> None:
     figure.savefig(path)
 
 
+NOT_SHOWN = ("machine", "search", "fixed", "models", "verdict", "per_camera")
+UNITS = {"_ms": "ms", "_mb": "MB", "_percent": "% of a core", "_fps": "fps"}
+
+
 def _show(result: dict[str, Any]) -> None:
-    table = Table(show_header=False)
-    for key, value in result.items():
-        if key in ("machine", "search", "fixed", "models", "verdict", "per_camera"):
-            continue
-        table.add_row(key, str(value))
-    for row in [*result.get("models", []), *result.get("fixed", [])]:
-        table.add_row(str(row.get("model", row.get("rate"))), str(row.get("latency_ms")))
     console = Console()
-    console.print(table)
+    figures = Table(show_header=False)
+    for key, value in result.items():
+        if key not in NOT_SHOWN:
+            figures.add_row(*_row(key, value))
+    console.print(figures)
+    rows = result.get("models") or result.get("fixed")
+    if rows:
+        console.print(_models(rows) if "models" in result else _rates(rows))
     if result.get("verdict", {}).get("met"):
         console.print(f"{result['verdict']['asked']}: yes")
+
+
+def _row(key: str, value: Any) -> tuple[str, str]:
+    """A figure as its name, with the names of its parts and the unit, and its numbers."""
+    unit = next((unit for end, unit in UNITS.items() if key.endswith(end)), "")
+    name = key.replace("_", " ") if not unit else key[: key.rindex("_")].replace("_", " ")
+    if isinstance(value, dict):
+        if not value:
+            return name, "-"
+        return f"{name}: {' / '.join(value)}", f"{_numbers(value)} {unit}".rstrip()
+    return name, f"{value} {unit}".rstrip()
+
+
+def _numbers(values: dict[str, Any]) -> str:
+    return " / ".join(map(str, values.values()))
+
+
+def _models(rows: list[dict[str, Any]]) -> Table:
+    table = Table("model", "input", "provider", "p50 / p90 / p99 ms", "fps", "session fps")
+    for row in rows:
+        latency = _numbers(row["latency_ms"])
+        fps = (str(row["fps"]), str(row["session_fps"]))
+        table.add_row(row["model"], row["input"], row["provider"], latency, *fps)
+    return table
+
+
+def _rates(rows: list[dict[str, Any]]) -> Table:
+    table = Table("Hz", "sent", "processed", "p50 / p90 / p99 / max ms")
+    for row in rows:
+        counts = (str(row["sent"]), str(row["processed"]))
+        table.add_row(f"{row['rate']:g}", *counts, _numbers(row["latency_ms"]))
+    return table

@@ -58,6 +58,7 @@ def test_several_cameras_are_counted_one_by_one(tmp_path: Path) -> None:
         result = measure(load, folder, 2.0)
     assert result["sent"] >= result["received"] >= result["processed"] > 0
     assert len(result["per_camera"]) == 2
+    assert 0 < result["work_ms"]["p50"] <= result["work_ms"]["p99"] <= result["work_ms"]["max"]
     assert all(camera["processed"] > 0 for camera in result["per_camera"])
     assert result["results_at_monitor"] == result["processed"]
     assert set(result["cpu_percent"]) == set(result["memory_mb"]) == {"camera", "detector"}
