@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 from pathlib import Path
@@ -69,6 +70,8 @@ def graph_of(args: argparse.Namespace) -> Graph:
     for source in (args.source or "").split(",") if cameras else [args.source]:
         if source is not None:
             check_source(source.strip())
+    if args.record is not None:
+        check_record(Path(args.record))
     return adapt(
         read_graph(find_graph(args.config or args.graph)),
         source=args.source,
@@ -83,6 +86,17 @@ def check_source(source: str) -> None:
     """Refuse a source that does not exist before any process starts."""
     if not Path(source).exists():
         raise InputError(f"{source}: no such file, folder or device")
+
+
+def check_record(path: Path) -> None:
+    """Refuse a recording that cannot be written before any process starts; makes no folder."""
+    folder = path.absolute().parent
+    while not folder.exists():  # the recorder makes what is missing
+        folder = folder.parent
+    if not folder.is_dir():
+        raise InputError(f"{path}: cannot write here: {folder} is not a folder")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise InputError(f"{path}: cannot write here: no permission for {folder}")
 
 
 def _report(supervisor: Supervisor, path: Path | None) -> None:

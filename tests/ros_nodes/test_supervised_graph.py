@@ -172,6 +172,20 @@ def test_run_refuses_a_misspelt_parameter_before_any_process_starts(
         assert text == ""
 
 
+def test_run_refuses_a_recording_that_cannot_be_written_before_any_process_starts(
+    tmp_path: Path, video: Path
+) -> None:
+    (tmp_path / "file").touch()
+    output = tmp_path / "file" / "new" / "x.mcap"
+    process = _waysight("run", "road", "--source", video, "--record", output, "--seconds", 1)
+    text, errors = process.communicate()
+    assert process.returncode == 2, errors
+    assert errors == (
+        f"waysight: error: {output}: cannot write here: {tmp_path / 'file'} is not a folder\n"
+    )
+    assert text == ""
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
