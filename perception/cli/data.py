@@ -200,8 +200,11 @@ def _lint(args: argparse.Namespace) -> int:
     dataset = _open(args)
     settings = LintSettings(decode=not args.no_decode)
     linted = lint(dataset, settings, _engine(args))
-    plan = format_module(dataset.format).plan(_path_of(args.spec))
-    linted.report.extend(foreign_labels(plan))
+    path = _path_of(args.spec)
+    plan = format_module(dataset.format).plan(path)
+    # Whoever names the one file to read asks nothing of its neighbours.
+    if path.is_dir() or len(plan.sources) > 1:
+        linted.report.extend(foreign_labels(plan))
     _print_report(linted.report)
     print(f"{linted.pictures} pictures, {linted.boxes} boxes: {_summary(linted.report)}")
     fixed = None

@@ -36,6 +36,18 @@ def test_lint_passes_a_sound_set_and_fails_a_faulty_one(
     assert len(open_dataset(str(tmp_path / "ok"))[0].truth) == 0
 
 
+def test_lint_of_one_named_file_says_nothing_of_its_neighbours(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = coco(tmp_path / "set", [[(1, 5, 5, 20, 20), (2, 1, 1, 9, 9)]] * 10)
+    file = folder / "annotations" / "instances_train.json"
+    (folder / "annotations" / "results.json").write_text("[]")
+    assert main(["data", "lint", f"coco:{folder}"]) == 0
+    assert "not read as coco" in capsys.readouterr().out
+    assert main(["data", "lint", f"coco:{file}", "--strict"]) == 0
+    assert "not read" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
