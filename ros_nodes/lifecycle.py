@@ -367,6 +367,9 @@ def run(factories: Sequence[NodeFactory], argv: Sequence[str] | None = None) -> 
         print(f"waysight: error: {error}", file=sys.stderr, flush=True)
         return EXIT_BAD_INPUT
     finally:
+        # What is frozen is never freed, not at the end of the process either: the middleware's
+        # participant would leave its shared memory (70 MB) behind in /dev/shm.
+        gc.unfreeze()
         for node in reversed(nodes):
             node.destroy_node()
         rclpy.try_shutdown()

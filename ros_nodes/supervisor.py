@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ros_nodes.graph import DDS_PROFILE, DDS_VARIABLE, Graph, check_parameters, process_arguments
+from ros_nodes.shared_memory import reclaim
 
 FIRST_WAIT, LONGEST_WAIT = 0.5, 10.0
 """Seconds before the first restart, doubled for each further one up to the longest."""
@@ -105,6 +106,7 @@ class Supervisor:
         """Start everything and watch it; returns 0, 1 (something had to be killed) or 2."""
         deadline = None if seconds is None else time.monotonic() + seconds
         code = 0
+        self._reclaim()
         try:
             for child in self.children:
                 self._start(child)
@@ -159,7 +161,13 @@ class Supervisor:
         self._say(f"{child.name} ended with {how}; starting it again in {child.wait:.1f} s")
         child.start_at = time.monotonic() + child.wait
         child.wait = min(child.wait * 2, LONGEST_WAIT)
+        self._reclaim()
         return None
+
+    def _reclaim(self) -> None:
+        freed = reclaim()
+        if freed:
+            self._say(f"freed {freed / 1e6:.0f} MB of shared memory that killed processes left")
 
     def _stop_all(self) -> None:
         for child in self.children:
