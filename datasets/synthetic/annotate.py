@@ -107,6 +107,24 @@ def annotate(
     return sorted(found, key=lambda a: a.distance)
 
 
+#: Vehicles whose rider is in the open: belongs to the object, and is a person all the same.
+RIDDEN = ("motorcycle", "bicycle")
+
+
+def _rider(ridden: dict[str, Any], number: int, category: dict[str, int]) -> dict[str, Any]:
+    """A crowd of persons on a two-wheeler: whoever finds a person there is not wrong."""
+    return {
+        "id": number,
+        "image_id": ridden["image_id"],
+        "category_id": category["person"],
+        "category": "person",
+        "bbox": ridden["bbox"],
+        "area": ridden["area"],
+        "iscrowd": 1,
+        "ignore": 1,
+    }
+
+
 @dataclass(frozen=True)
 class Shot:
     """One picture of a data set: its file, its keys and what is in it."""
@@ -143,5 +161,7 @@ def coco(shots: Iterable[Shot], names: Sequence[str], info: dict[str, Any]) -> d
                 "occlusion": a.occlusion,
                 "truncation": a.truncation,
             })  # fmt: skip
+            if a.category in RIDDEN:
+                annotations.append(_rider(annotations[-1], len(annotations) + 1, category))
     categories = [{"id": i, "name": name} for name, i in category.items()]
     return {"info": info, "images": images, "annotations": annotations, "categories": categories}

@@ -13,7 +13,7 @@ from perception.models.network import anchor_points
 from perception.models.settings import ModelSettings
 from perception.train.assign import Assignment, AssignSettings, assign
 from perception.train.loader import Batch
-from perception.train.sets import KIND_UNKNOWN
+from perception.train.sets import KIND_UNKNOWN, channel_of
 
 
 @dataclass(frozen=True)
@@ -32,22 +32,12 @@ class DetectionLoss:
     def __init__(self, model: ModelSettings, loss: LossSettings, assigner: AssignSettings) -> None:
         self._loss, self._assigner = loss, assigner
         self._ranking = len(model.channels)
-        grouped = [name in model.group for name in model.names]
-        self._channel = torch.tensor(
-            [
-                0 if inside else model.channels.index(name)
-                for name, inside in zip(model.names, grouped, strict=True)
-            ]
-            + [0]
-        )  # the last entry serves KIND_UNKNOWN = -1
+        # The last entry serves KIND_UNKNOWN = -1.
+        labels = [*range(len(model.names)), KIND_UNKNOWN]
+        self._channel = torch.tensor([channel_of(model, label) for label in labels])
         self._kind = torch.tensor(
-            [
-                model.group.index(name) if inside else -1
-                for name, inside in zip(model.names, grouped, strict=True)
-            ]
-            + [-1]
+            [model.group.index(name) if name in model.group else -1 for name in model.names] + [-1]
         )
-        assert KIND_UNKNOWN == -1
 
     def __call__(self, boxes: Tensor, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
         if self._channel.device != boxes.device:

@@ -218,8 +218,11 @@ def make_picture(
         box = [min(max(v, 0.0), whole[2 + i % 2]) for i, v in enumerate(box)]
         if box[2] - box[0] < 1 or box[3] - box[1] < 1:
             continue
-        if target == NEUTRAL or crowd:
+        if target == NEUTRAL:
             regions += [[*box, index, ANY_SIZE] for index in range(len(channels))]
+        elif crowd:
+            # As in COCO: a crowd of one class says nothing of the others.
+            regions.append([*box, channel_of(model, target), ANY_SIZE])
         else:
             boxes.append(box)
             labels.append(target)
@@ -246,6 +249,13 @@ def _first_of_duplicates(
     return ~np.triu(same, 1).any(axis=0)
 
 
+def channel_of(model: ModelSettings, label: int) -> int:
+    """The ranking channel of an index into names or KIND_UNKNOWN."""
+    if label == KIND_UNKNOWN or model.names[label] in model.group:
+        return 0
+    return model.channels.index(model.names[label])
+
+
 def _fill(
     boxes: NDArray[np.float32],
     labels: NDArray[np.int64],
@@ -261,18 +271,15 @@ def _fill(
     """
     if not filled:
         return boxes, labels, []
-    channel_of = [0 if name in model.group else model.channels.index(name) for name in model.names]
     labels = labels.copy()
     found = np.array(filled, np.float32).reshape(-1, 6)
     kinds = found[:, 5].astype(np.int64)
     overlap, inside = iou_matrix(found[:, :4], boxes), iof_matrix(found[:, :4], boxes)
-    own = np.array(
-        [0 if label == KIND_UNKNOWN else channel_of[label] for label in labels], np.int64
-    )
+    own = np.array([channel_of(model, int(label)) for label in labels], np.int64)
     regions: list[list[float]] = []
     new: list[int] = []
     for i, row in enumerate(found):
-        channel = channel_of[kinds[i]]
+        channel = channel_of(model, int(kinds[i]))
         above = settings.fill_above.get(model.channels[channel])
         same = own == channel
         best = int(np.argmax(np.where(same, overlap[i], -1))) if same.any() else -1

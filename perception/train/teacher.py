@@ -18,6 +18,7 @@ from perception.files import write_json
 from perception.geometry.boxes import nms
 from perception.models.settings import ModelSettings
 from perception.runtime.detector import Detector
+from perception.train.sets import channel_of
 from perception.train.settings import RunSettings
 
 #: Finds below this score are taken for background.
@@ -89,9 +90,7 @@ def find(
 
     The same object found as two kinds of the group is kept once, as the stronger.
     """
-    channel = np.array(
-        [0 if name in model.group else model.channels.index(name) for name in model.names]
-    )
+    channel = np.array([channel_of(model, label) for label in range(len(model.names))])
     found = {}
     for image in json.loads(source.read_text("utf-8"))["images"]:
         picture = cv2.imread(str(source.parent / image["file_name"]), cv2.IMREAD_COLOR)
