@@ -21,12 +21,14 @@ from pathlib import Path
 
 from perception.errors import InputError
 
+COMMON = Path(__file__).resolve().parent / "messages.cmake"
+"""What the packages of SOURCES include."""
 SOURCES = tuple(Path(__file__).resolve().parent / name for name in ("vision_msgs", "tf2_msgs"))
 
 
 def input_hash(source: Path) -> str:
     """SHA-256 over all that decides what the build gives: sources, Python, the ROS 2 wheels."""
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(COMMON.read_bytes())
     for path in sorted(path for path in source.rglob("*") if path.is_file()):
         digest.update(f"{path.relative_to(source)}\0".encode() + path.read_bytes() + b"\0")
     wheels = sorted(
