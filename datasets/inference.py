@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from perception.contract import ModelContract
 from perception.datasets.dataset import Dataset, ParquetStore
 from perception.datasets.engine import Engine, LocalEngine
 from perception.datasets.opening import index_file
@@ -22,6 +21,7 @@ from perception.datasets.rows import FINDING, finding_array, lists
 from perception.datasets.sample import BagPicture, Sample
 from perception.errors import InputError
 from perception.files import atomic_path
+from perception.runtime.settings import DetectorSettings
 
 if TYPE_CHECKING:
     from perception.runtime.detector import Detector
@@ -30,42 +30,10 @@ PICTURES_A_TASK = 128
 """Pictures of one task of an engine: a second or two of work."""
 
 
-@dataclass(frozen=True)
-class Model:
-    """Which model, and how it is set up; see runtime/detector.py. None is the model's own value.
-
-    path: the .onnx file, contract: a YAML declaration for a foreign one. Processes of an engine
-    open both, so a cluster must see them under the same paths. threads: of each process; it is
-    not the number of cores by default, because an engine has a process for each of them.
-    """
-
-    path: Path
-    contract: Path | None = None
-    device: str = "cpu"
-    allow_fallback: bool = False
-    threads: int = 1
-    score_threshold: float | None = None
-    iou_threshold: float | None = None
-    max_detections: int | None = None
-    classes: tuple[str, ...] | None = None
-
-
 @lru_cache(maxsize=1)
-def load_model(model: Model) -> Detector:
+def load_model(model: DetectorSettings) -> Detector:
     """The detector, loaded once a process. Raises InputError for a model that cannot be used."""
-    from perception.runtime.detector import Detector
-
-    return Detector(
-        model.path,
-        device=model.device,
-        allow_fallback=model.allow_fallback,
-        threads=model.threads,
-        contract=ModelContract.from_yaml(model.contract) if model.contract else None,
-        score_threshold=model.score_threshold,
-        iou_threshold=model.iou_threshold,
-        max_detections=model.max_detections,
-        classes=model.classes,
-    )
+    return model.open()
 
 
 DETECTED = pa.schema(
@@ -103,7 +71,9 @@ class Detected:
         }
 
 
-def detect(dataset: Dataset, model: Model, out: Path, engine: Engine | None = None) -> Detected:
+def detect(
+    dataset: Dataset, model: DetectorSettings, out: Path, engine: Engine | None = None
+) -> Detected:
     """Run the model on every picture and write `out`: a JSON list of COCO results.
 
     The results of a picture have its COCO image id, or in other formats its path below the root;
@@ -170,7 +140,9 @@ def _results(
         }
 
 
-def detect_group(index: Path, root: Path, model: Model, unit: str) -> Iterator[pa.RecordBatch]:
+def detect_group(
+    index: Path, root: Path, model: DetectorSettings, unit: str
+) -> Iterator[pa.RecordBatch]:
     """Detect in the pictures `begin:end` of an index; the rows of DETECTED."""
     detector = load_model(model)
     dataset = Dataset(ParquetStore(index), root)

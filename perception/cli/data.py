@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from perception.datasets.engine import Engine
     from perception.datasets.report import Report
     from perception.datasets.sample import Sample
+    from perception.runtime.settings import DetectorSettings
 
 SPEC = "FORMAT:PATH, or a path whose format is guessed"
 _SHOWN = 200
@@ -559,20 +560,16 @@ def _detect(args: argparse.Namespace) -> int:
     return 1 if done.failed else 0
 
 
-def _model(args: argparse.Namespace) -> Any:
-    from perception.datasets.inference import Model
+def _model(args: argparse.Namespace) -> DetectorSettings:
+    """The options' settings as every process of an engine can open them."""
+    from perception.cli.detect import detector_settings
     from perception.zoo import model_path
 
-    if args.threads is not None and args.threads < 1:
-        raise InputError(f"--threads is {args.threads}, expected a whole number above 0")
-    return Model(
-        model_path(args.model).absolute(),
-        args.contract.absolute() if args.contract else None,
-        args.device,
-        args.allow_fallback,
-        args.threads or 1,
-        args.score_threshold,
-        args.iou_threshold,
-        args.max_detections,
-        tuple(args.classes) if args.classes else None,
+    chosen = detector_settings(args)
+    return replace(
+        chosen,
+        path=model_path(chosen.path).absolute(),
+        contract=chosen.contract.absolute() if chosen.contract else None,
+        # An engine has a process for each core.
+        threads=chosen.threads or 1,
     )

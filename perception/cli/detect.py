@@ -15,7 +15,6 @@ import numpy.typing as npt
 from rich.console import Console
 from rich.progress import track
 
-from perception.contract import ModelContract
 from perception.detections import Detections
 from perception.draw import draw
 from perception.errors import InputError
@@ -23,6 +22,7 @@ from perception.files import atomic_path, write_json
 from perception.runtime.detector import Detector
 from perception.runtime.preprocess import as_three_channels
 from perception.runtime.session import PROVIDERS
+from perception.runtime.settings import DetectorSettings
 from perception.sources import NANOSECONDS, Source, SourceFrame, open_source
 
 
@@ -56,20 +56,20 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--classes", nargs="+", metavar="NAME", help="report these classes only")
 
 
-def build_detector(args: argparse.Namespace) -> Detector:
-    """The detector that the options of add_model_arguments describe."""
+def detector_settings(args: argparse.Namespace) -> DetectorSettings:
+    """What the options of add_model_arguments say."""
     if args.threads is not None and args.threads < 1:
         raise InputError(f"--threads is {args.threads}, expected a whole number above 0")
-    return Detector(
+    return DetectorSettings(
         args.model,
+        contract=args.contract,
         device=args.device,
         allow_fallback=args.allow_fallback,
         threads=args.threads,
-        contract=ModelContract.from_yaml(args.contract) if args.contract else None,
         score_threshold=args.score_threshold,
         iou_threshold=args.iou_threshold,
         max_detections=args.max_detections,
-        classes=args.classes,
+        classes=tuple(args.classes) if args.classes else None,
     )
 
 
@@ -155,7 +155,7 @@ def run(args: argparse.Namespace) -> int:
     """Detect in every source; exit code 2 when something could not be read."""
     sources = [open_source(path) for path in args.sources]
     check_names(sources)
-    detector = build_detector(args)
+    detector = detector_settings(args).open()
     results: list[dict[str, Any]] = []
     problems: list[str] = []
     frames = 0

@@ -12,7 +12,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from perception.cli.detect import add_model_arguments, build_detector, video_writer
+from perception.cli.detect import add_model_arguments, detector_settings, video_writer
 from perception.detections import UNTRACKED, Detections
 from perception.draw import draw
 from perception.errors import InputError
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     if args.annotate and args.annotate.suffix.lower() not in VIDEO_SUFFIXES:
         raise InputError(f"--annotate is {args.annotate}, expected the name of a video (.mp4)")
     tracker = Tracker(_settings(args))
-    detector = build_detector(args)
+    detector = detector_settings(args).open()
     if args.score_threshold is None:
         # The second stage lives on scores that a detector alone would not report.
         detector.score_threshold = tracker.settings.low_threshold

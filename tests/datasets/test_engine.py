@@ -21,9 +21,10 @@ import pytest
 
 from perception.datasets import open_dataset, opening
 from perception.datasets.engine import LocalEngine, SparkEngine
-from perception.datasets.inference import Model, detect
+from perception.datasets.inference import detect
 from perception.datasets.lint import LintSettings, lint
 from perception.errors import InputError
+from perception.runtime.settings import DetectorSettings
 from tests.datasets.made import picture
 
 SCHEMA = pa.schema([("unit", pa.string()), ("process", pa.int64())])
@@ -210,7 +211,7 @@ def test_spark_gives_what_this_process_gives(
     assert alone.report.to_json() == spark.report.to_json()
     settings = LintSettings()
     assert lint(alone, settings).to_json() == lint(spark, settings, engine_of(cluster)).to_json()
-    model = Model(bright_cell_detector(tmp_path / "cells.onnx"))
+    model = DetectorSettings(bright_cell_detector(tmp_path / "cells.onnx"))
     detect(alone, model, tmp_path / "alone.json")
     detect(spark, model, tmp_path / "spark.json", engine_of(cluster))
     assert (tmp_path / "alone.json").read_bytes() == (tmp_path / "spark.json").read_bytes()

@@ -12,8 +12,9 @@ import pytest
 from perception.cli import main
 from perception.datasets import inference, open_dataset
 from perception.datasets.engine import LocalEngine
-from perception.datasets.inference import Model, detect
+from perception.datasets.inference import detect
 from perception.runtime.detector import Detector
+from perception.runtime.settings import DetectorSettings
 from tests.datasets.made import coco
 
 onnx_models = pytest.importorskip("tests.onnx_models", reason="needs onnx")
@@ -31,8 +32,10 @@ def test_results_are_those_of_the_detector_in_the_order_of_the_pictures(
     monkeypatch.setattr(inference, "PICTURES_A_TASK", 3)
     folder = coco(tmp_path / "set", [[]] * 10, names=("dark", "bright"))
     dataset = open_dataset(f"coco:{folder}")
-    done = detect(dataset, Model(model), tmp_path / "one.json")
-    several = detect(dataset, Model(model), tmp_path / "two.json", LocalEngine(workers=2))
+    done = detect(dataset, DetectorSettings(model), tmp_path / "one.json")
+    several = detect(
+        dataset, DetectorSettings(model), tmp_path / "two.json", LocalEngine(workers=2)
+    )
     assert (tmp_path / "one.json").read_bytes() == (tmp_path / "two.json").read_bytes()
     assert done.classes == several.classes and done.pictures == 10
     detector = Detector(model, threads=1)
