@@ -26,7 +26,6 @@ from vision_msgs.msg import Detection3DArray
 from visualization_msgs.msg import Marker, MarkerArray
 
 from perception.errors import InputError
-from perception.geometry.ground import GroundTracks
 from perception.labels import FACTORY
 from perception.safety import (
     STOPPED,
@@ -48,8 +47,9 @@ from ros_nodes import qos, topics
 from ros_nodes.convert import image_frame, stamp_ns
 from ros_nodes.diagnostics import ERROR, OK, WARN, Status
 from ros_nodes.lifecycle import WaysightNode, run
+from ros_nodes.motion import MotionParameters
 from ros_nodes.obstacle_messages import read_obstacles
-from ros_nodes.parameters import NodeParameters, parameter
+from ros_nodes.parameters import parameter
 
 _WATCHDOG = WatchdogSettings()
 _PICTURE = PictureSettings()
@@ -67,7 +67,7 @@ _CIRCLE_CORNERS = 36
 
 
 @dataclass(frozen=True)
-class GuardianParameters(NodeParameters):
+class GuardianParameters(MotionParameters):
     """Each zone named in `zones` has parameters of its own under its name, such as
     `stop.shape`; see perception.safety.settings."""
 
@@ -102,27 +102,6 @@ class GuardianParameters(NodeParameters):
         maximum=100.0,
         unit="m/s",
         applies="live",
-    )
-    object_speed: float = parameter(
-        2.0,
-        "Standard deviation of the speed of what has just come into sight",
-        minimum=0.1,
-        maximum=50.0,
-        unit="m/s",
-    )
-    known_speed: float = parameter(
-        1.0,
-        "Standard deviation below which an obstacle's velocity counts as known",
-        minimum=0.05,
-        maximum=50.0,
-        unit="m/s",
-    )
-    object_acceleration: float = parameter(
-        2.0,
-        "Standard deviation of the acceleration of obstacles",
-        minimum=0.1,
-        maximum=50.0,
-        unit="m/s^2",
     )
     source_timeout: float = parameter(
         _WATCHDOG.source_timeout,
@@ -266,11 +245,7 @@ class GuardianNode(WaysightNode[GuardianParameters]):
     def configure(self) -> None:
         parameters = self.parameters
         self._guardian = Guardian(self._settings(parameters, self._zone_values))
-        self._tracks = GroundTracks(
-            acceleration=parameters.object_acceleration,
-            first_speed=parameters.object_speed,
-            known_speed=parameters.known_speed,
-        )
+        self._tracks = parameters.ground_tracks()
         self._pictures = PictureWatch(
             PictureSettings(**{name: getattr(parameters, name) for name in _PICTURE_FIELDS})
         )

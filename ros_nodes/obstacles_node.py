@@ -28,7 +28,7 @@ from perception.detections import Detections
 from perception.errors import InputError
 from perception.geometry.camera import Camera, Mount
 from perception.geometry.frames import StaticFrames
-from perception.geometry.ground import GroundEstimate, GroundSettings, GroundTracks
+from perception.geometry.ground import GroundEstimate, GroundSettings
 from perception.safety import Obstacles, Twist
 from perception.safety.obstacles import Capsules
 from perception.safety.place import place
@@ -36,8 +36,9 @@ from perception.safety.shapes import Circle, collision_times
 from ros_nodes import convert, qos, topics
 from ros_nodes.diagnostics import ERROR, Ages, Counters, RateMeter, Status
 from ros_nodes.lifecycle import WaysightNode, run
+from ros_nodes.motion import MotionParameters
 from ros_nodes.obstacle_messages import markers_message, obstacles_message, points_message
-from ros_nodes.parameters import NodeParameters, parameter
+from ros_nodes.parameters import parameter
 
 _DEFAULTS = GroundSettings()
 _ODOMETRY_SECONDS = 0.5
@@ -50,7 +51,7 @@ MARKERS = "obstacle_markers"
 
 
 @dataclass(frozen=True)
-class ObstaclesParameters(NodeParameters):
+class ObstaclesParameters(MotionParameters):
     """Where the camera sits, how sure it is, and what is published."""
 
     base_frame: str = parameter("base_link", "Frame of the results; its origin is on the ground")
@@ -122,27 +123,6 @@ class ObstaclesParameters(NodeParameters):
         maximum=10.0,
         applies="live",
     )
-    object_speed: float = parameter(
-        2.0,
-        "Standard deviation of the speed of what has just come into sight",
-        minimum=0.1,
-        maximum=50.0,
-        unit="m/s",
-    )
-    known_speed: float = parameter(
-        1.0,
-        "Standard deviation below which an obstacle's velocity counts as known",
-        minimum=0.05,
-        maximum=50.0,
-        unit="m/s",
-    )
-    object_acceleration: float = parameter(
-        2.0,
-        "Standard deviation of the acceleration of obstacles",
-        minimum=0.1,
-        maximum=50.0,
-        unit="m/s^2",
-    )
     footprint_radius: float = parameter(
         0.5, "Robot's radius for the time to collision", minimum=0.01, maximum=20.0, unit="m"
     )
@@ -185,7 +165,7 @@ class ObstaclesNode(WaysightNode[ObstaclesParameters]):
     """Places tracks on the ground and follows them in metres."""
 
     default_name: ClassVar[str] = "obstacles"
-    parameters_type: ClassVar[type[NodeParameters]] = ObstaclesParameters
+    parameters_type: ClassVar[type[MotionParameters]] = ObstaclesParameters
 
     def configure(self) -> None:
         """Read the calibration, if there is a file, and create the publishers."""
@@ -196,11 +176,7 @@ class ObstaclesNode(WaysightNode[ObstaclesParameters]):
         self._frames = StaticFrames()
         self._frames_problem = ""
         self._tf_message = _tf_message() if self.parameters.mount_source == "tf" else None
-        self._tracks = GroundTracks(
-            acceleration=self.parameters.object_acceleration,
-            first_speed=self.parameters.object_speed,
-            known_speed=self.parameters.known_speed,
-        )
+        self._tracks = self.parameters.ground_tracks()
         self._index = convert.NameIndex()
         self._odometry = (Twist(), -math.inf)
         self._counters = Counters()
