@@ -61,7 +61,9 @@ def _unpack(path: Path, folder: Path) -> None:
                     f"{path}: unpacks to {total} bytes, more than {MAX_RATIO} times its size"
                 )
             archive.extractall(folder)  # checks each file's check sum
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
         raise InputError(f"{path}: the zip file is cut off or damaged ({error})") from None
+    except RuntimeError as error:  # needs a password, or a method that this Python lacks
+        raise InputError(f"{path}: cannot be unpacked: {error}") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be unpacked: {error.strerror}") from None
