@@ -7,20 +7,11 @@ from hypothesis import strategies as st
 
 from perception.errors import InputError
 from perception.geometry.camera import Camera, Mount
+from tests.geometry.mounts import mounts
 
 K = [400, 0, 320, 0, 400, 240, 0, 0, 1]
 BARREL = [-0.28, 0.07, 0.0002, -0.0001, 0.0]
 LEVEL = Mount(z=1.5)
-
-mounts = st.builds(
-    Mount,
-    z=st.floats(0.3, 3.0),
-    x=st.floats(-1, 1),
-    y=st.floats(-1, 1),
-    roll=st.floats(-0.1, 0.1),
-    pitch=st.floats(-0.3, 0.6),
-    yaw=st.floats(-3, 3),
-)
 
 
 def camera(mount=LEVEL, d=(), model="plumb_bob"):

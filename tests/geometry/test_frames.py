@@ -3,11 +3,11 @@ import math
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from perception.errors import InputError
 from perception.geometry.camera import Mount
 from perception.geometry.frames import StaticFrames
+from tests.geometry.mounts import mounts
 
 OPTICAL = (-0.5, 0.5, -0.5, 0.5)
 """Quaternion of an optical frame in its camera's body frame (REP 103)."""
@@ -34,17 +34,7 @@ def quaternion_of(rotation):
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    st.builds(
-        Mount,
-        z=st.floats(0.3, 3.0),
-        x=st.floats(-1, 1),
-        y=st.floats(-1, 1),
-        roll=st.floats(-0.1, 0.1),
-        pitch=st.floats(-0.3, 0.6),
-        yaw=st.floats(-3, 3),
-    )
-)
+@given(mounts)
 def test_a_mount_comes_back_from_its_transform(mount):
     frames = StaticFrames()
     frames.add("base", "optical", (mount.x, mount.y, mount.z), quaternion_of(mount.rotation))
