@@ -10,14 +10,14 @@ from __future__ import annotations
 import os
 from struct import Struct
 
+from perception import jpeg
+
 FIRST_BYTES = 4096
 """Enough for the tables and comments of usual files: one page, one read."""
 
 _JPEG_FRAMES = (0xC0, 0xC1, 0xC2)  # baseline, extended, progressive (ITU-T T.81, table B.1)
 _TABLES = (0xC4, 0xDB, 0xDD, 0xFE)  # DHT, DQT, DRI, COM
 _APPLICATION = range(0xE0, 0xF0)
-_SCAN = 0xDA
-_LENGTH = Struct(">H").unpack_from
 _FRAME = Struct(">BHHB").unpack_from  # precision, height, width, components
 _CHUNK = Struct(">I4s").unpack_from
 _IHDR = Struct(">II").unpack_from
@@ -43,17 +43,14 @@ def plain_size(path: str | os.PathLike[str]) -> tuple[int, int] | None:
 def _jpeg_size(data: bytes) -> tuple[int, int] | None:
     """Walk the segments up to the first scan, as a decoder would."""
     size = None
-    at, end = 2, len(data) - 10
-    while at <= end:
-        fill, marker = data[at], data[at + 1]
-        if fill != 0xFF:
-            return None
-        if marker == _SCAN:
+    for marker, at in jpeg.segments(data):
+        if marker == jpeg.SCAN:
             return size
-        (length,) = _LENGTH(data, at + 2)
         if marker in _JPEG_FRAMES:
+            if size or at + 10 > len(data):
+                return None
             precision, height, width, components = _FRAME(data, at + 4)
-            if size or precision != 8 or components not in (1, 3) or not (width and height):
+            if precision != 8 or components not in (1, 3) or not (width and height):
                 return None
             size = (width, height)
         elif marker in _APPLICATION:
@@ -61,9 +58,6 @@ def _jpeg_size(data: bytes) -> tuple[int, int] | None:
                 return None
         elif marker not in _TABLES:
             return None
-        if length < 2:
-            return None
-        at += 2 + length
     return None
 
 

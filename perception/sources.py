@@ -11,6 +11,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from perception import jpeg
 from perception.errors import InputError
 from perception.frame import Frame
 
@@ -147,7 +148,6 @@ def read_picture(path: str | Path) -> npt.NDArray[Any]:
         raise InputError(f"{path}: {error}") from None
 
 
-JPEG_START, JPEG_END = b"\xff\xd8", b"\xff\xd9"
 PNG_START, PNG_END = b"\x89PNG\r\n\x1a\n", b"IEND\xaeB`\x82"
 # IMREAD_UNCHANGED keeps 16 bit and alpha, but skips the EXIF rotation; plain colour pictures are
 # the common case and get it.
@@ -177,25 +177,10 @@ def check_complete(data: Any) -> None:
     follows the end is allowed: zeros of a camera's buffer, a phone's notes.
     """
     whole = bytes(data)
-    if whole.startswith(JPEG_START) and whole.rfind(JPEG_END, _jpeg_scan(whole)) < 0:
-        raise InputError(f"JPEG of {len(whole)} bytes has no end marker: it is cut short")
+    if whole.startswith(jpeg.START):
+        # Segments before the scan may hold another whole JPEG, the Exif thumbnail.
+        scan = next((at for marker, at in jpeg.segments(whole) if marker == jpeg.SCAN), len(whole))
+        if whole.rfind(jpeg.END, scan) < 0:
+            raise InputError(f"JPEG of {len(whole)} bytes has no end marker: it is cut short")
     if whole.startswith(PNG_START) and PNG_END not in whole[len(PNG_START) :]:
         raise InputError(f"PNG of {len(whole)} bytes has no end chunk: it is cut short")
-
-
-def _jpeg_scan(data: bytes) -> int:
-    """Where the first scan of a JPEG begins; len(data) when there is none.
-
-    Segments before it may hold another whole JPEG, the Exif thumbnail, with an end of its own; in
-    coded data 0xFF is followed by 0, so that the end marker cannot occur by chance.
-    """
-    position = len(JPEG_START)
-    while position + 4 <= len(data) and data[position] == 0xFF:
-        marker = data[position + 1]
-        if marker == 0xDA:
-            return position
-        if marker == 0xFF:  # a fill byte
-            position += 1
-        else:
-            position += 2 + int.from_bytes(data[position + 2 : position + 4], "big")
-    return len(data)

@@ -26,10 +26,11 @@ from vision_msgs.msg import (
     VisionClass,
 )
 
+from perception import jpeg
 from perception.detections import UNTRACKED, Detections
 from perception.errors import InputError
 from perception.frame import Color, Frame
-from perception.sources import JPEG_START, PNG_START, decode_picture
+from perception.sources import PNG_START, decode_picture
 from ros_nodes.cdr import RawDetection, read_compressed, read_image, write_image
 from ros_nodes.cdr import read_detections as cdr_read_detections
 
@@ -156,7 +157,7 @@ def decode_compressed(data: Any) -> npt.NDArray[np.uint8]:
     Raises InputError for everything else.
     """
     view = memoryview(data)
-    if not bytes(view[:8]).startswith((JPEG_START, PNG_START)):
+    if not bytes(view[:8]).startswith((jpeg.START, PNG_START)):
         raise InputError(f"compressed image of {len(view)} bytes is neither JPEG nor PNG")
     # The camera's orientation is the frame's: EXIF must not turn it.
     return decode_picture(view, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
