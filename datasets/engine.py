@@ -28,6 +28,7 @@ from rich.progress import Progress
 from perception.datasets.plan import Plan, format_module
 from perception.datasets.rows import SCHEMA
 from perception.errors import InputError
+from perception.extras import install_command
 
 Task = Callable[[str], Iterator[pa.RecordBatch]]
 
@@ -192,9 +193,7 @@ class SparkEngine:
         try:
             from pyspark.sql import SparkSession
         except ModuleNotFoundError:
-            raise InputError(
-                "--engine spark needs pyspark: pip install 'waysight[spark]'"
-            ) from None
+            raise InputError(f"--engine spark needs pyspark: {install_command('spark')}") from None
         # Spark would start "python3"; workers need the packages that this interpreter has.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         builder = SparkSession.builder.master(self.master).appName(f"waysight: {title}")

@@ -20,6 +20,7 @@ import tempfile
 from pathlib import Path
 
 from perception.errors import InputError
+from perception.extras import install_command
 
 COMMON = Path(__file__).resolve().parent / "messages.cmake"
 """What the packages of SOURCES include."""
@@ -134,7 +135,7 @@ def build_once(source: Path, prefix: Path) -> None:
     if importlib.util.find_spec("rclpy") is None:
         raise InputError(
             "no ROS 2 found: source a distribution, or install the wheels with "
-            "pip install 'waysight[ros]'"
+            f"{install_command('ros')}"
         )
     stamp = prefix / "share" / source.name / "waysight-build.sha256"
     wanted = input_hash(source)

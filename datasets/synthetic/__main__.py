@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from perception.errors import InputError
+from perception.extras import install_command
 
 MODULES = ("bpy", "OpenEXR", "imageio_ffmpeg")
 
@@ -60,7 +61,7 @@ def require_blender() -> None:
     if missing:
         raise InputError(
             f"rendering needs {', '.join(missing)}, not installed here: "
-            "pip install 'waysight[synthetic]' (Python 3.11)"
+            f"{install_command('synthetic')} (Python 3.11)"
         )
 
 

@@ -18,6 +18,7 @@ from rich.progress import track
 from perception.detections import Detections
 from perception.draw import draw
 from perception.errors import InputError
+from perception.extras import install_command
 from perception.files import atomic_path, write_json
 from perception.runtime.detector import Detector
 from perception.runtime.preprocess import as_three_channels
@@ -121,7 +122,7 @@ def video_writer(path: Path, rate: float) -> Iterator[Writer]:
         from perception.video import VideoFile
     except ModuleNotFoundError:
         raise InputError(
-            "writing video needs PyAV, which is not installed: pip install 'waysight[bags]'"
+            f"writing video needs PyAV, which is not installed: {install_command('bags')}"
         ) from None
     with atomic_path(path) as temporary, ExitStack() as stack:
         files: list[VideoFile] = []

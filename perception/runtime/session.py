@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perception.errors import InputError
+from perception.extras import install_command
 
 PROVIDERS = {
     "cpu": "CPUExecutionProvider",
@@ -61,7 +62,7 @@ class Session:
             import onnxruntime
         except ImportError:
             raise InputError(
-                "ONNX Runtime is not installed: pip install 'waysight[cpu]' (or [gpu], [openvino])"
+                f"ONNX Runtime is not installed: {install_command('cpu')} (or [gpu], [openvino])"
             ) from None
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads or len(os.sched_getaffinity(0))

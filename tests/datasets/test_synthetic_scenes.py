@@ -13,6 +13,7 @@ from perception.datasets.synthetic.drive import EGO_SPEED, FPS, Drive
 from perception.datasets.synthetic.sampling import sample_road
 from perception.datasets.synthetic.scene import Actor, Scene
 from perception.errors import InputError
+from perception.extras import install_command
 from perception.labels import ROAD
 
 SIZE = (160, 96)
@@ -125,7 +126,7 @@ def test_without_blender_the_command_names_the_extra_and_writes_nothing(
     target = tmp_path / "out"
     assert command.main(["scenes", "--count", "1", "--out", str(target)]) == 2
     error = capsys.readouterr().err
-    assert "pip install 'waysight[synthetic]'" in error and error.count("\n") == 1
+    assert install_command("synthetic") in error and error.count("\n") == 1
     assert not target.exists()
 
 
