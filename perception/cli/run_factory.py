@@ -6,12 +6,14 @@ Called by perception/cli/run.py when the graph is `factory`.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import importlib.util
 import json
 import os
 import signal
 import sys
 import tempfile
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +23,23 @@ from rich.table import Table
 
 from perception.errors import InputError, VerdictFailed
 from perception.files import write_json
+from perception.geometry.ground import GroundSettings
+from perception.runtime.settings import DetectorSettings
 from perception.safety import GuardianSettings, guardian_settings
 from perception.safety.settings import SETTING_KEYS
+from perception.simulation.closed_loop import ChainSettings
 from perception.simulation.scenario import load_scenario, scenario_names
-from ros_nodes.graph import Graph, adapt, find_graph, parse_settings, read_graph
+from perception.tracking import TrackerSettings
+from ros_nodes.graph import (
+    Graph,
+    adapt,
+    check_parameters,
+    find_graph,
+    parse_settings,
+    read_graph,
+)
+from ros_nodes.motion import MotionParameters
+from ros_nodes.parameters import build, unknown
 from ros_nodes.supervisor import Supervisor
 
 GRAPH = "factory"
@@ -80,12 +95,17 @@ def run(args: argparse.Namespace) -> int:
     names = list(scenario_names()) if name == ALL else [name]
     for each in names:
         load_scenario(each)  # its mistakes are the user's, and known before anything starts
+    settings = parse_settings(args.set)
     graph = adapt(
         read_graph(find_graph(args.config or GRAPH)),
         model=args.model,
         record=args.record,
-        settings=parse_settings(args.set),
+        settings=settings,
     )
+    if args.in_process or args.seeds is not None:
+        _refuse_unused(settings)
+        if importlib.util.find_spec("rclpy") is not None:
+            check_parameters(graph)
     if args.seeds is not None:
         return _sweep(graph, names, args)
     report = _in_process(graph, name, args) if args.in_process else _in_graph(graph, name, args)
@@ -98,7 +118,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def guardian_of(graph: Graph) -> GuardianSettings:
-    """The settings of the graph's guardian, for use without ROS."""
+    """The settings of the graph's guardian, for use without ROS.
+
+    InputError for a zone that is defined and not named in `zones`: it would not protect anybody.
+    """
     data: dict[str, Any] = {}
     for name, value in graph.node("guardian").parameters.items():
         # As in ROS 2, "zone.enabled" is the same as enabled in the mapping of the zone.
@@ -109,7 +132,50 @@ def guardian_of(graph: Graph) -> GuardianSettings:
             inner = inner[parent]
         inner[key] = value
     wanted = (*SETTING_KEYS, *data.get("zones", ()))
+    for key in data:
+        if key not in wanted and isinstance(data[key], Mapping):
+            raise InputError(f"node 'guardian': {unknown(key, wanted)}")
     return guardian_settings({key: data[key] for key in data if key in wanted})
+
+
+def chain_of(graph: Graph) -> ChainSettings:
+    """The settings of the graph's tracker, obstacles and guardian, for use without ROS."""
+    tracker, obstacles = graph.node("tracker").parameters, graph.node("obstacles").parameters
+    try:
+        tracking = TrackerSettings(**_of(TrackerSettings, tracker))
+    except ValueError as error:
+        raise InputError(f"node 'tracker': {error}") from None
+    return ChainSettings(
+        guardian_of(graph),
+        tracking,
+        GroundSettings(**_of(GroundSettings, obstacles)),
+        build(MotionParameters, _of(MotionParameters, obstacles)).ground_tracks,
+    )
+
+
+def _of(kind: Any, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    names = {field.name for field in dataclasses.fields(kind)}
+    return {name: value for name, value in parameters.items() if name in names}
+
+
+def _refuse_unused(settings: Iterable[tuple[str, str, Any]]) -> None:
+    """InputError for a --set that a run in one process would not heed.
+
+    A guardian's names are judged by `guardian_of`.
+    """
+    taken = {
+        "detector": {"model", *(f.name for f in dataclasses.fields(DetectorSettings))} - {"path"},
+        "tracker": {f.name for f in dataclasses.fields(TrackerSettings)},
+        "obstacles": {
+            f.name for kind in (GroundSettings, MotionParameters) for f in dataclasses.fields(kind)
+        },
+    }
+    for node, name, _ in settings:
+        if node != "guardian" and name not in taken.get(node, ()):
+            raise InputError(
+                f"--set {node}.{name}: a run in one process does not use it; leave --in-process "
+                "and --seeds out to run the nodes"
+            )
 
 
 def _list() -> int:
@@ -122,11 +188,14 @@ def _list() -> int:
     return 0
 
 
-def _model(graph: Graph, args: argparse.Namespace) -> str | None:
+def _model(graph: Graph, args: argparse.Namespace) -> DetectorSettings | None:
     """The detector's model; None for the simulator's own boxes."""
     if args.truth_detections:
         return None
-    return str(graph.node("detector").parameters.get("model", "factory-n"))
+    parameters = _of(DetectorSettings, graph.node("detector").parameters)
+    if "classes" in parameters:
+        parameters["classes"] = tuple(parameters["classes"]) or None
+    return DetectorSettings(graph.node("detector").parameters["model"], **parameters)
 
 
 def _in_process(graph: Graph, name: str, args: argparse.Namespace) -> dict[str, Any]:
@@ -134,14 +203,14 @@ def _in_process(graph: Graph, name: str, args: argparse.Namespace) -> dict[str, 
 
     model = _model(graph, args)
     detect = None if model is None else model_detect(model)
-    return Played(guardian_of(graph), model).run(name, args.seed, detect)
+    return Played(chain_of(graph), model).run(name, args.seed, detect)
 
 
 def _sweep(graph: Graph, names: list[str], args: argparse.Namespace) -> int:
     """Play many variations; exit code 0 when all of their verdicts hold."""
     from perception.simulation.sweep import Played, model_detect, summary, sweep
 
-    played = Played(guardian_of(graph), _model(graph, args))
+    played = Played(chain_of(graph), _model(graph, args))
     if played.model is not None:
         model_detect(played.model)  # a mistake in it is said here, not by a process of the pool
     seeds = range(args.seed, args.seed + args.seeds)

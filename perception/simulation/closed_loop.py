@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from perception.detections import Detections
 from perception.errors import InputError
-from perception.geometry.ground import GroundTracks
+from perception.geometry.ground import GroundSettings, GroundTracks
 from perception.labels import FACTORY
 from perception.safety import STOPPED, Cause, Decision, Guardian, GuardianSettings, Times, Twist
 from perception.safety.obstacles import Obstacles
@@ -26,7 +26,7 @@ from perception.safety.place import place
 from perception.simulation.hall import WIDTH
 from perception.simulation.scenario import Scenario, Variation
 from perception.simulation.world import World
-from perception.tracking.tracker import Tracker
+from perception.tracking.tracker import Tracker, TrackerSettings
 
 Picture = npt.NDArray[np.uint8]
 Detect = Callable[[Picture], Detections]
@@ -258,25 +258,44 @@ class Perceived:
     obstacles: Obstacles
 
 
+@dataclass(frozen=True)
+class ChainSettings:
+    """Settings of the nodes after the detector. ground_tracks makes the obstacles' motion model."""
+
+    guardian: GuardianSettings
+    tracker: TrackerSettings = field(default_factory=TrackerSettings)
+    ground: GroundSettings = field(default_factory=GroundSettings)
+    ground_tracks: Callable[[], GroundTracks] = GroundTracks
+
+
 class Perception:
     """Tracks and places what was detected, as the nodes do."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, settings: ChainSettings) -> None:
         self._world = world
-        self._tracker = Tracker()
-        self._ground = GroundTracks()
+        self._settings = settings.ground
+        self._tracker = Tracker(settings.tracker)
+        self._ground = settings.ground_tracks()
 
     def obstacles(self, detections: Detections, stamp_ns: int, ego: Twist) -> Obstacles:
         """Obstacles in the base frame at the picture's time."""
         tracks = self._tracker.update(detections, stamp_ns).voted()
-        obstacles, _ = place(tracks, FACTORY.names, self._world.camera, self._ground, stamp_ns, ego)
+        obstacles, _ = place(
+            tracks,
+            FACTORY.names,
+            self._world.camera,
+            self._ground,
+            stamp_ns,
+            ego,
+            self._settings,
+        )
         return obstacles
 
 
 def run_scenario(
     scenario: Scenario,
     seed: int,
-    settings: GuardianSettings,
+    settings: ChainSettings,
     *,
     detect: Detect | None = None,
     detector: str = TRUTH,
@@ -294,9 +313,10 @@ def run_scenario(
     # Small pictures are enough to see that the light is out.
     size = (WIDTH, 256) if detect is not None else (160, 98)
     world = World(variation, size if draws else (WIDTH, 256))
-    loop = _Loop(world, replace(settings, watch_camera=draws), detect, on_step)
+    guardian = replace(settings.guardian, watch_camera=draws)
+    loop = _Loop(world, replace(settings, guardian=guardian), detect, on_step)
     try:
-        return judge(variation, loop.run(), settings.watchdog.source_timeout, detector)
+        return judge(variation, loop.run(), guardian.watchdog.source_timeout, detector)
     finally:
         world.close()
 
@@ -305,7 +325,7 @@ class _Loop:
     def __init__(
         self,
         world: World,
-        settings: GuardianSettings,
+        settings: ChainSettings,
         detect: Detect | None,
         on_step: Callable[[World, Decision, Detections | None], None] | None,
     ) -> None:
@@ -314,10 +334,10 @@ class _Loop:
         self._detect = detect
         self._on_step = on_step
         self._driver = Driver(world.variation.cruise, scenario.goal)
-        self._guardian = Guardian(settings)
+        self._guardian = Guardian(settings.guardian)
         self._watch = PictureWatch(PictureSettings())
         self._fault = PictureFault(world.variation)
-        self._perception = Perception(world)
+        self._perception = Perception(world, settings)
         self._pending: deque[Perceived] = deque()
         self._log = Log()
         self._still_since = 0.0

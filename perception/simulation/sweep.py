@@ -9,21 +9,27 @@ from dataclasses import dataclass
 from typing import Any
 
 from perception.frame import Frame
-from perception.safety import GuardianSettings
-from perception.simulation.closed_loop import TRUTH, Detect, factory_labels, run_scenario
+from perception.runtime.settings import DetectorSettings
+from perception.simulation.closed_loop import (
+    TRUTH,
+    ChainSettings,
+    Detect,
+    factory_labels,
+    run_scenario,
+)
 from perception.simulation.scenario import load_scenario
 
 
 @dataclass(frozen=True)
 class Played:
-    """What every variation of a sweep shares. model: of the detector; None for exact boxes."""
+    """What every variation of a sweep shares. model: the detector's; None for exact boxes."""
 
-    settings: GuardianSettings
-    model: str | None
+    settings: ChainSettings
+    model: DetectorSettings | None
 
     @property
     def detector(self) -> str:
-        return TRUTH if self.model is None else self.model
+        return TRUTH if self.model is None else str(self.model.path)
 
     def run(self, scenario: str, seed: int, detect: Detect | None) -> dict[str, Any]:
         """The report of one variation; `scenario` is a shipped one's name or a .yaml file."""
@@ -33,11 +39,9 @@ class Played:
         return verdict.report() | {"mode": "one process in lock-step"}
 
 
-def model_detect(model: str) -> Detect:
+def model_detect(model: DetectorSettings) -> Detect:
     """A model as `run_scenario` takes it. Raises InputError for one without a person class."""
-    from perception.runtime.detector import Detector
-
-    detector = Detector(model)
+    detector = model.open()
     to_factory = factory_labels(detector.names)
     return lambda picture: to_factory(detector(Frame(picture, color="rgb")))
 

@@ -10,6 +10,12 @@ from perception.cli import main
 pytest.importorskip("mujoco", reason="needs MuJoCo: pip install waysight[factory]")
 
 IN_PROCESS = ["run", "factory", "--in-process", "--truth-detections"]
+#: Zones for nobody: the robot drives into people.
+NO_ZONES = [
+    word
+    for zone in ("moving_stop", "moving_soon", "moving_slow", "approach")
+    for word in ("--set", f"guardian.{zone}.enabled=false")
+]
 
 
 def test_scenarios_are_listed(capsys):
@@ -30,15 +36,9 @@ def test_a_verdict_that_holds_is_exit_code_0(tmp_path, capsys):
 
 def test_a_verdict_that_fails_is_exit_code_1(tmp_path, capsys):
     out = tmp_path / "out.json"
-    # Zones for nobody: the robot drives into the person.
-    off = [
-        word
-        for zone in ("moving_stop", "moving_soon", "moving_slow", "approach")
-        for word in ("--set", f"guardian.{zone}.enabled=false")
-    ]
     scenario = tmp_path / "mine.yaml"
     scenario.write_text("{seconds: 8, actors: [{kind: person, start: [5, 0]}]}")
-    command = [*IN_PROCESS, "--scenario", str(scenario), *off, "--json", str(out)]
+    command = [*IN_PROCESS, "--scenario", str(scenario), *NO_ZONES, "--json", str(out)]
     assert main(command) == 1
     assert json.loads(out.read_text())["contact"] is True
     assert "does not hold" in capsys.readouterr().err
@@ -46,14 +46,13 @@ def test_a_verdict_that_fails_is_exit_code_1(tmp_path, capsys):
 
 def test_a_sweep_counts_what_holds_and_names_the_seeds_that_fail(tmp_path, capsys):
     out = tmp_path / "out.json"
-    # Someone stands in the way for some seeds only; nobody's zones are on.
-    off = ["--set", "guardian.zones=[]"]
+    # Someone stands in the way for some seeds only.
     scenario = tmp_path / "mine.yaml"
     scenario.write_text(
         "{seconds: 8, goal: 6, gaps: [3], actors: [{kind: person, start: [3, 0], vary: [0, 2]}]}"
     )
     command = ["run", "factory", "--truth-detections", "--scenario", str(scenario)]
-    command += ["--seed", "3", "--seeds", "8", "--jobs", "2", "--json", str(out), *off]
+    command += ["--seed", "3", "--seeds", "8", "--jobs", "2", "--json", str(out), *NO_ZONES]
     assert main(command) == 1
     report = json.loads(out.read_text())
     (row,) = report["scenarios"]
@@ -76,8 +75,24 @@ def test_a_sweep_counts_what_holds_and_names_the_seeds_that_fail(tmp_path, capsy
         (["--seeds", "0"], "--seeds is 0"),
         (["--seeds", "2", "--jobs", "0"], "--jobs is 0"),
         (["--scenario", "all"], "expected --seeds N"),
+        (["--set", "guardian.zones=[moving_stop]"], "unknown parameter 'moving_soon'"),
+        (["--set", "guardian.moving_stpo.enabled=false"], "did you mean 'moving_stop'"),
+        (["--set", "obstacles.mount_z=0.5"], "a run in one process does not use it"),
+        (["--set", "tracker.retention=-1"], "node 'tracker': retention is -1"),
     ],
 )
 def test_mistakes_are_exit_code_2(capsys, arguments, message):
     assert main([*IN_PROCESS, *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_settings_of_tracker_and_obstacles_reach_the_run(tmp_path):
+    # Whose speed is never known is taken to come closer: the robot stops earlier for who stands.
+    scenario = tmp_path / "mine.yaml"
+    scenario.write_text("{seconds: 10, actors: [{kind: person, start: [8, 0]}]}")
+    stops = []
+    for settings in ([], ["--set", "obstacles.known_speed=0.05"]):
+        out = tmp_path / "out.json"
+        main([*IN_PROCESS, "--scenario", str(scenario), *settings, "--json", str(out)])
+        stops.append(json.loads(out.read_text())["stops"][0]["clearance"])
+    assert stops[1] > stops[0]

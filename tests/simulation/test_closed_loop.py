@@ -12,7 +12,7 @@ pytest.importorskip("mujoco", reason="needs MuJoCo: pip install waysight[factory
 
 from perception.errors import InputError
 from perception.safety.settings import SETTING_KEYS, guardian_settings
-from perception.simulation.closed_loop import TRUTH, run_scenario
+from perception.simulation.closed_loop import TRUTH, ChainSettings, run_scenario
 from perception.simulation.scenario import (
     Variation,
     load_scenario,
@@ -28,7 +28,9 @@ DRAWN = ("camera_freezes", "lights_out", "picture_noise")
 def settings():
     parameters = yaml.safe_load(CONFIG.read_text())["nodes"]["guardian"]["parameters"]
     wanted = {*SETTING_KEYS, *parameters["zones"]}
-    return guardian_settings({key: parameters[key] for key in parameters if key in wanted})
+    return ChainSettings(
+        guardian_settings({key: parameters[key] for key in parameters if key in wanted})
+    )
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +75,7 @@ def test_the_same_seed_gives_the_same_run(settings):
 
 def test_without_zones_the_verdict_fails(settings):
     # The verdict must be able to say no.
-    bare = guardian_settings({"classes": list(settings.classes)})
+    bare = ChainSettings(guardian_settings({"classes": list(settings.guardian.classes)}))
     verdict = run_scenario(load_scenario("person_from_rack"), 1, bare)
     assert not verdict.passed
     assert verdict.log.contact
