@@ -137,6 +137,7 @@ def summarise(recording: Recording, source: Source) -> dict[str, Any]:
     return {
         "video": source.paths[0].name,
         "model": detector.get("model"),
+        "frames_in_video": source.count,
         "frames_sent": sent,
         "frames_received": int(detector.get("received", 0)),
         "frames_processed": results,
