@@ -20,6 +20,8 @@ from perception.errors import InputError
 ENCODERS = ("libx264", "libopenh264", "h264_v4l2m2m")
 TIME_BASE = Fraction(1, 90_000)
 """The clock of MPEG transport, which every rate in use divides."""
+FRAGMENT = 60
+"""Pictures from one key frame to the next; so many are lost at most when a process is killed."""
 
 
 def encoder() -> str:
@@ -34,12 +36,15 @@ def encoder() -> str:
 
 
 class VideoFile:
-    """Writes BGR pictures of one size with their own times."""
+    """Writes BGR pictures of one size with their own times.
+
+    A file that is never closed, or whose disk is full, plays up to its last whole fragment.
+    """
 
     def __init__(self, path: Path, width: int, height: int) -> None:
         """width, height: of the pictures; an odd last row or column is repeated (yuv420p)."""
         self.size = (width, height)
-        self._container = av.open(str(path), "w", options={"movflags": "+faststart"})
+        self._container = av.open(str(path), "w", options={"movflags": "hybrid_fragmented"})
         name = encoder()
         stream: Any = self._container.add_stream(name)
         stream.width, stream.height = width + width % 2, height + height % 2
@@ -47,6 +52,7 @@ class VideoFile:
         stream.time_base = TIME_BASE
         stream.codec_context.time_base = TIME_BASE
         stream.codec_context.thread_count = 1
+        stream.codec_context.gop_size = FRAGMENT
         if name == "libx264":
             stream.options = {"preset": "veryfast", "crf": "23", "tune": "zerolatency"}
         self._stream = stream

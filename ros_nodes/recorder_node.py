@@ -126,6 +126,8 @@ class RecorderNode(WaysightNode[RecorderParameters]):
         video = self.__dict__.pop("_video", None)
         if video is not None:
             video.close()
+            if video.trouble:
+                self.get_logger().error(video.trouble)
 
     def activate(self) -> None:
         """Subscribe to everything that has a type already; look for the rest."""
@@ -333,11 +335,14 @@ class _VideoThread:
             self.counters.add(dropped=1)
 
     def close(self) -> None:
-        """Encode what is left and move the video into place."""
+        """Encode what is left and move the video into place, also one that a full disk cut."""
         self._closing.set()
         self._thread.join(timeout=DRAIN_SECONDS)
         if self._file is not None:
-            self._file.close()
+            try:
+                self._file.close()
+            except OSError as error:
+                self.trouble = self.trouble or f"{self._path}: video cut: {error}"
             os.replace(self._partial, self._path)
 
     def _run(self) -> None:

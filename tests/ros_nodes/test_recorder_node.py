@@ -1,5 +1,6 @@
 """The recorder: nothing written is lost, whatever ends it."""
 
+import itertools
 import resource
 import signal
 import subprocess
@@ -128,18 +129,16 @@ def test_recording_is_split_readable_and_never_overwritten(tmp_path: Path) -> No
         rig.close()
 
 
-def test_full_disk_is_told_and_costs_only_what_came_after(tmp_path: Path) -> None:
-    path = tmp_path / "out.mcap"
-    # A limit on the file's size stands in for the disk's end: both fail the same write call.
-    limit = 60_000
-    log = tmp_path / "log"
-    peer = Peer()
-    publisher = peer.node.create_publisher(Detection2DArray, "detections", qos.results(500))
+def _recorder_on_a_full_disk(log: Path, limit: int, **parameters: object) -> Any:
+    """A recorder that cannot write more than `limit` bytes to a file.
+
+    The limit stands in for the disk's end: both fail the same write call.
+    """
     command = [sys.executable, "-m", "ros_nodes.recorder_node", "--ros-args"]
-    command += ["-p", f"output:={path}", "-p", "topics:=[detections]"]
-    command += ["-p", "diagnostics_period:=0.1"]
+    for name, value in {"diagnostics_period": 0.1, **parameters}.items():
+        command += ["-p", f"{name}:={value}"]
     with log.open("wb") as sink:
-        process = subprocess.Popen(
+        return subprocess.Popen(
             command,
             stdout=sink,
             stderr=subprocess.STDOUT,
@@ -151,6 +150,13 @@ def test_full_disk_is_told_and_costs_only_what_came_after(tmp_path: Path) -> Non
             },
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
         )
+
+
+def test_full_disk_is_told_and_costs_only_what_came_after(tmp_path: Path) -> None:
+    path, log, limit = tmp_path / "out.mcap", tmp_path / "log", 60_000
+    peer = Peer()
+    publisher = peer.node.create_publisher(Detection2DArray, "detections", qos.results(500))
+    process = _recorder_on_a_full_disk(log, limit, output=path, topics="[detections]")
 
     def told() -> bool:
         rng = np.random.default_rng()
@@ -168,6 +174,41 @@ def test_full_disk_is_told_and_costs_only_what_came_after(tmp_path: Path) -> Non
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=10) == 0
         assert "Traceback" not in log.read_text()
+    finally:
+        process.kill()
+        peer.close()
+
+
+def test_full_disk_ends_the_video_and_not_the_recording(tmp_path: Path) -> None:
+    path, log = tmp_path / "out.mcap", tmp_path / "log"
+    peer = Peer()
+    images = peer.node.create_publisher(Image, "image_raw", qos.image_publisher(depth=50))
+    found = peer.node.create_publisher(Detection2DArray, "detections", qos.results(500))
+    process = _recorder_on_a_full_disk(
+        log, 60_000, output=path, topics="[detections]", video=tmp_path / "out.mp4"
+    )
+    numbers = itertools.count(1)
+
+    def told() -> bool:
+        number = next(numbers)
+        noise = np.random.default_rng(number).integers(0, 256, (240, 320, 3), np.uint8)
+        images.publish(convert.image_message(Frame(noise, number * 40_000_000, "cam")))
+        found.publish(_detections(number))
+        status = peer.status("/recorder")
+        return status is not None and "video stopped" in status.message
+
+    try:
+        peer.connected("/recorder", to=[images, found])
+        peer.wait_for(told, f"an ERROR about the video:\n{log.read_text()}", timeout=60)
+        before = next(numbers)
+        found.publish(_detections(before))
+        peer.spin(0.5)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=20) == 0
+        assert "Traceback" not in log.read_text()
+        assert max(_stamps(path)) == before * 40_000_000
+        with av.open(str(tmp_path / "out.mp4")) as container:  # plays as far as it was written
+            assert sum(1 for _ in container.demux(video=0)) > 1
     finally:
         process.kill()
         peer.close()

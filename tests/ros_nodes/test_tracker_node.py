@@ -147,6 +147,30 @@ def test_cameras_on_one_topic_are_tracked_apart(rig: Rig) -> None:
     assert _ids(answers) == [["1", "2"]] * 6
 
 
+def test_every_detection_comes_back_once_as_it_was(tmp_path: Path) -> None:  # C36
+    made = Rig(tmp_path, high_threshold=0.6, start_threshold=0.7)
+    boxes = [(10, 10, 50, 60), (200, 10, 260, 90), (400, 200, 420, 260)]
+    scores, labels = [0.9, 0.3, 0.65], [1, 0, 1]
+
+    def message(number: int, order: list[int]) -> Detection2DArray:
+        found = Detections.create(
+            [boxes[i] for i in order], [scores[i] for i in order], [labels[i] for i in order]
+        )
+        frame = Frame(np.zeros((0, 0), np.uint8), 10**9 + number * 33_333_333, "cam")
+        return convert.detections_message(found, frame, NAMES)
+
+    try:
+        made.connected()
+        sent = [message(n, order) for n, order in enumerate([[0, 1, 2]] * 2 + [[2, 0, 1]])]
+        answers = made.feed(*sent)
+        for given, answer in zip(sent, answers, strict=True):
+            assert [d.bbox for d in answer.detections] == [d.bbox for d in given.detections]
+            assert [d.results for d in answer.detections] == [d.results for d in given.detections]
+        assert _ids(answers) == [["1", "", ""], ["1", "", ""], ["", "1", ""]]
+    finally:
+        made.close()
+
+
 def test_stamp_zero_is_passed_on_with_one_warning(rig: Rig) -> None:  # C52
     answers = rig.feed(*(_message(0, [BOX]) for _ in range(4)))
     assert all(answer.header.stamp == Time() for answer in answers)
