@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,14 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 import rclpy
+import yaml
 from diagnostic_msgs.msg import DiagnosticArray
 from rcl_interfaces.srv import SetParameters
 from rclpy.experimental.events_executor import EventsExecutor
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 from rclpy.task import Future
-from vision_msgs.msg import Detection2DArray
+from vision_msgs.msg import Detection2DArray, Detection3DArray
 
 from perception.errors import InputError, WaysightError
 from perception.frame import Frame
@@ -37,6 +38,8 @@ from ros_nodes.graph import Graph, NodeSpec
 from ros_nodes.supervisor import Supervisor
 
 PICTURES = 8
+FOLLOWERS = ("tracker", "obstacles", "guardian")
+"""Modules of a graph that are measured with the detector; viewer and recorder are for people."""
 START_SECONDS = 60.0
 """Patience until the first result."""
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -57,6 +60,8 @@ class Load:
     device: str = "cpu"
     allow_fallback: bool = False
     threads: int = 0
+    graph: Graph | None = None
+    """Whose nodes follow the camera; None for the detector alone."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -155,14 +160,57 @@ def node_graph(load: Load, folder: Path, *, one_process: bool = False, **camera:
             "lazy": not one_process,
         },
     )
-    return Graph("bench", (*nodes, detector))
+    return Graph("bench", (*nodes, detector, *_followers(load, folder)))
+
+
+def _followers(load: Load, folder: Path) -> list[NodeSpec]:
+    """The nodes of the load's graph after the detector, on the machine's clock."""
+    found = []
+    for node in _enabled(load):
+        if node.module not in FOLLOWERS:
+            continue
+        parameters = {**node.parameters, "use_sim_time": False}
+        if node.module == "obstacles":
+            parameters["calibration"] = str(_calibration(load, folder))
+        found.append(replace(node, parameters=parameters))
+    return found
+
+
+def _calibration(load: Load, folder: Path) -> Path:
+    """A level camera with a horizontal view of 90 degrees, beside the pictures."""
+    matrix = [load.width / 2, 0, load.width / 2, 0, load.width / 2, load.height / 2, 0, 0, 1]
+    path = folder / "camera.yaml"
+    text = yaml.safe_dump(
+        {
+            "image_width": load.width,
+            "image_height": load.height,
+            "camera_matrix": {"rows": 3, "cols": 3, "data": matrix},
+            "distortion_model": "plumb_bob",
+            "distortion_coefficients": {"rows": 1, "cols": 5, "data": [0.0] * 5},
+            "mount": {"z": 1.0},
+        }
+    )
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def _last_output(load: Load) -> tuple[str, Any]:
+    """Topic and type of what the last node gives for each picture."""
+    modules = {node.module for node in _enabled(load)}
+    if "obstacles" in modules:
+        return topics.OBSTACLES, Detection3DArray
+    return (topics.TRACKS if "tracker" in modules else topics.DETECTIONS), Detection2DArray
+
+
+def _enabled(load: Load) -> list[NodeSpec]:
+    return [node for node in load.graph.nodes if node.enabled] if load.graph else []
 
 
 class Monitor:
     """Receives results as bytes, reads only their stamp, and keeps the last diagnostics."""
 
-    def __init__(self, outputs: Sequence[str]) -> None:
-        """outputs: detection topics to listen to."""
+    def __init__(self, outputs: Sequence[str], kind: Any = Detection2DArray) -> None:
+        """outputs: topics of messages of `kind`, which begin with the picture's header."""
         self.arrivals: dict[str, list[tuple[int, int]]] = {name: [] for name in outputs}
         self.counters: dict[str, dict[str, str]] = {}
         self._context = rclpy.Context()
@@ -170,7 +218,7 @@ class Monitor:
         self._node = Node("bench_monitor", context=self._context)
         for name in outputs:
             self._node.create_subscription(
-                Detection2DArray, name, self._receiver(name), qos.results(100), raw=True
+                kind, name, self._receiver(name), qos.results(100), raw=True
             )
         self._node.create_subscription(DiagnosticArray, topics.DIAGNOSTICS, self._on_status, 100)
         self._executor = EventsExecutor(context=self._context)
@@ -257,7 +305,9 @@ class Running:
 
 
 @contextmanager
-def running(graph: Graph, outputs: Sequence[str]) -> Iterator[Running]:
+def running(
+    graph: Graph, outputs: Sequence[str], kind: Any = Detection2DArray
+) -> Iterator[Running]:
     """The graph and its monitor, in a ROS domain of their own."""
     domain = {
         "ROS_DOMAIN_ID": os.environ.get("ROS_DOMAIN_ID", str(1 + os.getpid() % 100)),
@@ -267,7 +317,7 @@ def running(graph: Graph, outputs: Sequence[str]) -> Iterator[Running]:
     supervisor = Supervisor(graph, print)
     # The monitor takes part with the same profile as the nodes.
     os.environ.update({k: v for k, v in supervisor.environment.items() if k not in os.environ})
-    monitor = Monitor(outputs)
+    monitor = Monitor(outputs, kind)
     codes: list[int] = []
     thread = threading.Thread(target=lambda: codes.append(supervisor.run()), name="supervisor")
     thread.start()
@@ -311,8 +361,9 @@ class Usage:
 
 def measure(load: Load, folder: Path, seconds: float) -> dict[str, Any]:
     """The cameras at their rate for some seconds: what became of every picture, and when."""
-    outputs = [f"/{name}/{topics.DETECTIONS}" for name in load.names] or [f"/{topics.DETECTIONS}"]
-    with running(node_graph(load, folder), outputs) as run:
+    output, kind = _last_output(load)
+    outputs = [f"/{name}/{output}" for name in load.names] or [f"/{output}"]
+    with running(node_graph(load, folder), outputs, kind) as run:
         run.wait_for_results()
         processes = run.processes()
         before = middle = Usage.now(processes)

@@ -58,6 +58,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     graph.add_argument("--highest", type=float, default=240.0, help="rate to begin the search at")
     graph.add_argument("--cameras", type=int, default=1)
     graph.add_argument("--seconds", type=float, default=10.0, help="for each fixed rate")
+    graph.add_argument(
+        "--graph",
+        help="shipped graph or .yaml file whose tracker, obstacles and guardian run too "
+        "(default: the detector alone)",
+    )
     graph.set_defaults(measure=bench_graph)
     safety = kinds.add_parser("safety", help="time detections to limited velocity without ROS")
     safety.add_argument("--graph", default="factory", help="shipped graph or .yaml file: its zones")
@@ -65,7 +70,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     safety.add_argument("--pictures", type=int, default=3000)
     safety.set_defaults(measure=bench_safety)
     for each in (node, graph):
-        each.add_argument("--model", default="road-n", help="shipped model or .onnx file")
+        each.add_argument(
+            "--model", help="shipped model or .onnx file (default: the graph's, else road-n)"
+        )
     for each in (model, node, graph):
         each.add_argument("--size", default="640x480", help="of the pictures, WIDTHxHEIGHT")
         each.add_argument("--device", default="cpu", choices=list(PROVIDERS))
@@ -231,6 +238,7 @@ def bench_graph(args: argparse.Namespace) -> dict[str, Any]:
     return {
         "size": args.size,
         "cameras": load.cameras,
+        "graph": args.graph,
         "model": load.model,
         "highest_rate_without_loss": low,
         "search": probes,
@@ -265,10 +273,14 @@ def bench_safety(args: argparse.Namespace) -> dict[str, Any]:
 
 def _load(args: argparse.Namespace, rate: float) -> Load:
     from ros_nodes.bench import Load
+    from ros_nodes.graph import find_graph, read_graph
 
     width, height = parse_size(args.size)
+    name = getattr(args, "graph", None)
+    graph = read_graph(find_graph(name)) if name else None
+    own = graph.node("detector").parameters.get("model") if graph else None
     return Load(
-        str(model_path(args.model).resolve()),
+        str(model_path(args.model or own or "road-n").resolve()),
         width,
         height,
         rate,
@@ -276,6 +288,7 @@ def _load(args: argparse.Namespace, rate: float) -> Load:
         args.device,
         args.allow_fallback,
         args.threads,
+        graph,
     )
 
 

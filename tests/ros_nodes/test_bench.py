@@ -14,6 +14,7 @@ from perception.cli.bench import parse_size
 from perception.errors import InputError
 from perception.zoo import model_path
 from ros_nodes.bench import Load, measure, picture_folder, pictures, verdict
+from ros_nodes.graph import find_graph, read_graph
 from tests.onnx_models import bright_cell_detector
 
 LOAD = Load("model.onnx", 640, 480, 180.0)
@@ -63,6 +64,17 @@ def test_several_cameras_are_counted_one_by_one(tmp_path: Path) -> None:
     assert result["results_at_monitor"] == result["processed"]
     assert set(result["cpu_percent"]) == set(result["memory_mb"]) == {"camera", "detector"}
     assert result["provider"] == "CPUExecutionProvider"
+
+
+def test_nodes_of_a_graph_follow_the_detector_to_its_last_output(tmp_path: Path) -> None:
+    model = bright_cell_detector(tmp_path / "cells.onnx")
+    load = Load(str(model), 64, 48, 10.0, graph=read_graph(find_graph("factory")))
+    with picture_folder(pictures(64, 48, None)) as folder:
+        result = measure(load, folder, 2.0)
+    nodes = {"camera", "detector", "tracker", "obstacles", "guardian"}
+    assert set(result["cpu_percent"]) == nodes
+    # Places on the ground come for each picture, also where nothing is found.
+    assert 0 < result["results_at_monitor"] <= result["processed"]
 
 
 def test_memory_stays_flat_and_every_picture_is_counted_at_180_hz() -> None:
