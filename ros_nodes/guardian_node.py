@@ -463,7 +463,11 @@ class GuardianNode(WaysightNode[GuardianParameters]):
             return OK, "free"
         # A warning must be seen where nobody commands the robot too.
         zones = [report.reason for report in decision.zones if report.reason != decision.reason]
-        return WARN, "; ".join([decision.reason, *zones])
+        sentence = "; ".join([decision.reason, *zones])
+        if decision.cause is not Cause.ZONE:
+            return WARN, sentence
+        share = "stopped" if decision.ratio == 0.0 else f"slowed to {decision.ratio:.0%}"
+        return WARN, f"{share}: {sentence}"
 
     def state_values(self) -> dict[str, object]:
         """What the state topic tells, by key."""

@@ -74,7 +74,7 @@ def test_healthy_frames_let_the_command_through_unchanged(rig):
 def test_a_person_stops_and_a_pallet_does_not(rig):
     rig.drive_until_moving(("pallet", 0.8, 0.0))
     rig.drive_until_stopped(("person", 0.8, 0.0))
-    rig.wait_for(lambda: rig.reason() == "halt: person", "the reason")
+    rig.wait_for(lambda: rig.reason() == "stopped: halt: person", "the reason")
     rig.drive_until_moving(("pallet", 0.8, 0.0))
 
 
