@@ -38,13 +38,16 @@ def encoder() -> str:
 class VideoFile:
     """Writes BGR pictures of one size with their own times.
 
-    A file that is never closed, or whose disk is full, plays up to its last whole fragment.
+    A file that is never closed, or whose disk is full, plays up to its last whole fragment; a
+    reader may complain of what follows it.
     """
 
     def __init__(self, path: Path, width: int, height: int) -> None:
         """width, height: of the pictures; an odd last row or column is repeated (yuv420p)."""
         self.size = (width, height)
-        self._container = av.open(str(path), "w", options={"movflags": "hybrid_fragmented"})
+        # Written out at each key frame, or 256 KiB, minutes of a quiet scene, would be lost.
+        options = {"movflags": "hybrid_fragmented+frag_keyframe", "flush_packets": "1"}
+        self._container = av.open(str(path), "w", options=options)
         name = encoder()
         stream: Any = self._container.add_stream(name)
         stream.width, stream.height = width + width % 2, height + height % 2

@@ -247,14 +247,7 @@ class RecorderNode(WaysightNode[RecorderParameters]):
     def _open_part(self) -> None:
         base = Path(self.parameters.output)
         _make_folder(base)
-        suffix = base.suffix or ".mcap"
-        path = base.with_name(base.stem + suffix)
-        # A recorder that was started again goes on with the next part.
-        for part in itertools.count(1):
-            if not path.exists():
-                break
-            path = base.with_name(f"{base.stem}_{part}{suffix}")
-        self._mcap = McapFile(path)
+        self._mcap = McapFile(_free(base.with_suffix(base.suffix or ".mcap")))
         self._opened = time.monotonic()
 
     def _flush(self) -> None:
@@ -299,6 +292,15 @@ def _make_folder(path: Path) -> None:
         raise InputError(f"{path}: cannot write here: {error.strerror}") from error
 
 
+def _free(path: Path) -> Path:
+    """The name, or the first of NAME_1, NAME_2, ... that no file has.
+
+    A recorder that was started again goes on with the next part.
+    """
+    parts = (path.with_name(f"{path.stem}_{part}{path.suffix}") for part in itertools.count(1))
+    return next(name for name in itertools.chain([path], parts) if not name.exists())
+
+
 class _VideoThread:
     """Pairs pictures and boxes by stamp, draws and encodes, all in one thread."""
 
@@ -307,6 +309,8 @@ class _VideoThread:
         self._path = Path(parameters.video)
         _make_folder(self._path)
         self._partial = self._path.with_name(f".writing-{self._path.name}")
+        if self._partial.exists():  # of a recorder that was killed
+            os.replace(self._partial, _free(self._path))
         self._jobs: queue.Queue[Any] = queue.Queue(maxsize=parameters.depth)
         self._pictures: OrderedDict[int, tuple[Frame, float]] = OrderedDict()
         self._boxes: dict[int, Detections] = {}
@@ -343,7 +347,7 @@ class _VideoThread:
                 self._file.close()
             except OSError as error:
                 self.trouble = self.trouble or f"{self._path}: video cut: {error}"
-            os.replace(self._partial, self._path)
+            os.replace(self._partial, _free(self._path))
 
     def _run(self) -> None:
         try:

@@ -16,6 +16,7 @@ pytest.importorskip("vision_msgs", reason="needs vision_msgs: python -m ros_node
 pytest.importorskip("mcap_ros2", reason="needs the bags extra")
 
 import av
+import cv2
 from mcap.exceptions import EndOfFile
 from mcap.reader import NonSeekingReader, make_reader
 from mcap_ros2.decoder import DecoderFactory
@@ -25,6 +26,7 @@ from vision_msgs.msg import Detection2DArray
 from perception.detections import Detections
 from perception.errors import InputError
 from perception.frame import Frame
+from perception.video import FRAGMENT
 from ros_nodes import convert, qos
 from ros_nodes.mcap_file import McapFile
 from ros_nodes.schemas import definition
@@ -212,6 +214,33 @@ def test_full_disk_ends_the_video_and_not_the_recording(tmp_path: Path) -> None:
     finally:
         process.kill()
         peer.close()
+
+
+def test_video_of_a_killed_recorder_plays_and_is_kept_by_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "out.mp4"
+    counts = []
+    for _ in range(2):
+        rig = Rig(tmp_path, video=path)
+        try:
+            rig.connected()
+            rig.peer.connected("/recorder", to=[rig.images])
+            # Flat pictures of a few bytes each: they must not wait in a buffer for more.
+            for number in range(1, 131):
+                rig.images.publish(convert.image_message(_frame(number)))
+                rig.publisher.publish(_detections(number))
+                rig.peer.spin(0.01)
+            rig.peer.wait_for(lambda: rig.value("video_processed") == "130", "130 pictures")  # noqa: B023
+            if not counts:
+                rig.node.stop(signal.SIGKILL)
+            else:
+                assert rig.node.stop() == 0
+        finally:
+            rig.close()
+        counts.append(sorted(name.name for name in tmp_path.glob("*.mp4")))
+    assert counts == [[".writing-out.mp4"], ["out.mp4", "out_1.mp4"]]
+    capture = cv2.VideoCapture(str(path))
+    seen = sum(1 for _ in iter(lambda: capture.read()[0], False))
+    assert 130 - 2 * FRAGMENT < seen <= 130
 
 
 def test_video_holds_every_picture_with_its_boxes(tmp_path: Path) -> None:
