@@ -422,7 +422,8 @@ class GuardianNode(WaysightNode[GuardianParameters]):
             self._publish_velocity(decision.twist)
         self._counts["stopped"] += int(decision.ratio == 0.0)
         self._decision = decision
-        said = (decision.cause, decision.reason, tuple(r.reason for r in decision.zones))
+        zones = tuple(report.reason for report in decision.zones)
+        said = (decision.cause, decision.reason, zones, decision.ratio == 0.0)
         now = time.monotonic()
         if said != self._said or now - self._said_at >= _STATE_SECONDS:
             if said != self._said:
@@ -464,9 +465,9 @@ class GuardianNode(WaysightNode[GuardianParameters]):
         # A warning must be seen where nobody commands the robot too.
         zones = [report.reason for report in decision.zones if report.reason != decision.reason]
         sentence = "; ".join([decision.reason, *zones])
-        if decision.cause is not Cause.ZONE:
+        if decision.cause is not Cause.ZONE or decision.ratio == 1.0:
             return WARN, sentence
-        share = "stopped" if decision.ratio == 0.0 else f"slowed to {decision.ratio:.0%}"
+        share = "stopped" if decision.ratio == 0.0 else f"slowed to {decision.ratio:.1%}"
         return WARN, f"{share}: {sentence}"
 
     def state_values(self) -> dict[str, object]:
