@@ -134,7 +134,8 @@ def node_graph(load: Load, folder: Path, *, one_process: bool = False, **camera:
         "rate": float(load.rate),
         "loop": True,
         "preload": PICTURES,
-        "wait_subscribers": 0 if one_process else 1,
+        # The detector, and a guardian that watches the pictures too.
+        "wait_subscribers": 0 if one_process else 1 + _watching(load),
         **camera,
     }
     nodes = [
@@ -200,6 +201,11 @@ def _last_output(load: Load) -> tuple[str, Any]:
     if "obstacles" in modules:
         return topics.OBSTACLES, Detection3DArray
     return (topics.TRACKS if "tracker" in modules else topics.DETECTIONS), Detection2DArray
+
+
+def _watching(load: Load) -> int:
+    """Guardians that subscribe to the pictures themselves."""
+    return sum(bool(node.parameters.get("watch_camera")) for node in _enabled(load))
 
 
 def _enabled(load: Load) -> list[NodeSpec]:

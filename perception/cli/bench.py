@@ -228,7 +228,8 @@ def bench_graph(args: argparse.Namespace) -> dict[str, Any]:
         candidate = high
         while high - low > SEARCH_STEP:
             probes.append(probe(candidate, SEARCH_SECONDS))
-            if probes[-1]["processed"] == probes[-1]["sent"]:
+            last = probes[-1]
+            if min(last["processed"], last["results_at_monitor"]) == last["sent"]:
                 low = candidate
             else:
                 high = candidate
@@ -277,6 +278,8 @@ def _load(args: argparse.Namespace, rate: float) -> Load:
 
     width, height = parse_size(args.size)
     name = getattr(args, "graph", None)
+    if name and args.cameras > 1:
+        raise InputError(f"--cameras {args.cameras}: with --graph there is one camera")
     graph = read_graph(find_graph(name)) if name else None
     own = graph.node("detector").parameters.get("model") if graph else None
     return Load(
