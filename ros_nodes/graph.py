@@ -20,7 +20,7 @@ import yaml
 
 from perception.errors import InputError
 from perception.files import read_text
-from ros_nodes.parameters import describe, unknown
+from ros_nodes.parameters import check, describe, unknown
 
 CONFIG = Path(__file__).resolve().parent / "config"
 LAUNCH = Path(__file__).resolve().parent / "launch"
@@ -272,20 +272,28 @@ def _record_all(node: NodeSpec, cameras: Sequence[str]) -> NodeSpec:
 
 
 def check_parameters(graph: Graph) -> None:
-    """Refuse a misspelt parameter of an enabled node before anything runs; InputError names it.
+    """Refuse a misspelt parameter, or a value that is not allowed, before anything runs.
 
-    Only plain names: what a mapping or a dotted name may hold (a guardian's zones) depends on
-    other parameters, so the node itself judges it at its start.
+    InputError names it. Only plain names of enabled nodes: what a mapping or a dotted name may hold
+    (a guardian's zones) depends on other parameters, so the node itself judges it at its start.
     """
     for node in graph.nodes:
         if not node.enabled:
             continue
         stem = "".join(word.capitalize() for word in node.module.split("_"))
         module = importlib.import_module(f"ros_nodes.{node.module}_node")
-        known = {*describe(getattr(module, f"{stem}Parameters")), *_ROS_PARAMETERS}
+        known = describe(getattr(module, f"{stem}Parameters"))
         for name, value in node.parameters.items():
-            if name not in known and not isinstance(value, Mapping) and "." not in name:
-                raise InputError(f"node '{node.name}': {unknown(name, known)}")
+            if isinstance(value, Mapping) or "." in name or name in _ROS_PARAMETERS:
+                continue
+            try:
+                if name not in known:
+                    raise InputError(unknown(name, [*known, *_ROS_PARAMETERS]))
+                # None and an empty list stand for "not given" (`parameter_file`).
+                if value is not None and value != []:
+                    check(known[name], value)
+            except InputError as error:
+                raise InputError(f"node '{node.name}': {error}") from None
 
 
 def node_arguments(node: NodeSpec, folder: Path) -> list[str]:

@@ -15,7 +15,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.progress import Progress
@@ -32,6 +32,7 @@ from perception.simulation.scenario import load_scenario, scenario_names
 from perception.tracking import TrackerSettings
 from ros_nodes.graph import (
     Graph,
+    NodeSpec,
     adapt,
     check_parameters,
     find_graph,
@@ -41,6 +42,8 @@ from ros_nodes.graph import (
 from ros_nodes.motion import MotionParameters
 from ros_nodes.parameters import build, unknown
 from ros_nodes.supervisor import Supervisor
+
+T = TypeVar("T")
 
 GRAPH = "factory"
 
@@ -104,7 +107,8 @@ def run(args: argparse.Namespace) -> int:
     )
     if args.in_process or args.seeds is not None:
         _refuse_unused(settings)
-        if importlib.util.find_spec("rclpy") is not None:
+        # Types and limits are the nodes' own; without ROS 2 the settings judge what they can.
+        if all(importlib.util.find_spec(package) for package in ("rclpy", "vision_msgs")):
             check_parameters(graph)
     if args.seeds is not None:
         return _sweep(graph, names, args)
@@ -120,7 +124,8 @@ def run(args: argparse.Namespace) -> int:
 def guardian_of(graph: Graph) -> GuardianSettings:
     """The settings of the graph's guardian, for use without ROS.
 
-    InputError for a zone that is defined and not named in `zones`: it would not protect anybody.
+    InputError names what cannot be used; so it does a zone that is defined and not named in
+    `zones`, which would not protect anybody.
     """
     data: dict[str, Any] = {}
     for name, value in graph.node("guardian").parameters.items():
@@ -128,10 +133,14 @@ def guardian_of(graph: Graph) -> GuardianSettings:
         *parents, key = name.split(".")
         inner = data
         for parent in parents:
-            inner[parent] = dict(inner.get(parent, {}))
+            outer = inner.get(parent, {})
+            if not isinstance(outer, Mapping):
+                raise InputError(f"node 'guardian': {name}: {parent} is {outer!r}, not a mapping")
+            inner[parent] = dict(outer)
             inner = inner[parent]
         inner[key] = value
-    wanted = (*SETTING_KEYS, *data.get("zones", ()))
+    zones = data.get("zones")
+    wanted = (*SETTING_KEYS, *(zones if isinstance(zones, list | tuple) else ()))
     for key in data:
         if key not in wanted and isinstance(data[key], Mapping):
             raise InputError(f"node 'guardian': {unknown(key, wanted)}")
@@ -140,17 +149,21 @@ def guardian_of(graph: Graph) -> GuardianSettings:
 
 def chain_of(graph: Graph) -> ChainSettings:
     """The settings of the graph's tracker, obstacles and guardian, for use without ROS."""
-    tracker, obstacles = graph.node("tracker").parameters, graph.node("obstacles").parameters
-    try:
-        tracking = TrackerSettings(**_of(TrackerSettings, tracker))
-    except ValueError as error:
-        raise InputError(f"node 'tracker': {error}") from None
+    obstacles = graph.node("obstacles").parameters
     return ChainSettings(
         guardian_of(graph),
-        tracking,
-        GroundSettings(**_of(GroundSettings, obstacles)),
+        _settings(TrackerSettings, graph.node("tracker")),
+        _settings(GroundSettings, graph.node("obstacles")),
         build(MotionParameters, _of(MotionParameters, obstacles)).ground_tracks,
     )
+
+
+def _settings(kind: type[T], node: NodeSpec) -> T:
+    """The settings that a node's parameters hold; InputError names the node."""
+    try:
+        return kind(**_of(kind, node.parameters))
+    except (InputError, TypeError, ValueError) as error:
+        raise InputError(f"node '{node.name}': {error}") from None
 
 
 def _of(kind: Any, parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -159,11 +172,10 @@ def _of(kind: Any, parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _refuse_unused(settings: Iterable[tuple[str, str, Any]]) -> None:
-    """InputError for a --set that a run in one process would not heed.
-
-    A guardian's names are judged by `guardian_of`.
-    """
+    """InputError for a --set that a run in one process would not heed."""
     taken = {
+        # Pictures are watched where they are drawn; zones are judged by `guardian_of`.
+        "guardian": set(SETTING_KEYS) - {"watch_camera"},
         "detector": {"model", *(f.name for f in dataclasses.fields(DetectorSettings))} - {"path"},
         "tracker": {f.name for f in dataclasses.fields(TrackerSettings)},
         "obstacles": {
@@ -171,7 +183,8 @@ def _refuse_unused(settings: Iterable[tuple[str, str, Any]]) -> None:
         },
     }
     for node, name, _ in settings:
-        if node != "guardian" and name not in taken.get(node, ()):
+        zone = node == "guardian" and "." in name
+        if not zone and name not in taken.get(node, ()):
             raise InputError(
                 f"--set {node}.{name}: a run in one process does not use it; leave --in-process "
                 "and --seeds out to run the nodes"
@@ -192,17 +205,21 @@ def _model(graph: Graph, args: argparse.Namespace) -> DetectorSettings | None:
     """The detector's model; None for the simulator's own boxes."""
     if args.truth_detections:
         return None
-    parameters = _of(DetectorSettings, graph.node("detector").parameters)
-    if "classes" in parameters:
-        parameters["classes"] = tuple(parameters["classes"]) or None
-    return DetectorSettings(graph.node("detector").parameters["model"], **parameters)
+    node = graph.node("detector")
+    parameters = {"path": node.parameters.get("model", "factory-n"), **node.parameters}
+    classes = parameters.pop("classes", None)
+    if isinstance(classes, str):
+        classes = [name.strip() for name in classes.split(",")]
+    parameters["classes"] = tuple(classes) if classes else None
+    return _settings(DetectorSettings, dataclasses.replace(node, parameters=parameters))
 
 
 def _in_process(graph: Graph, name: str, args: argparse.Namespace) -> dict[str, Any]:
     from perception.simulation.sweep import Played, model_detect
 
     model = _model(graph, args)
-    detect = None if model is None else model_detect(model)
+    # A single run has all cores to itself.
+    detect = None if model is None else model_detect(dataclasses.replace(model, threads=None))
     return Played(chain_of(graph), model).run(name, args.seed, detect)
 
 

@@ -78,7 +78,12 @@ def test_a_sweep_counts_what_holds_and_names_the_seeds_that_fail(tmp_path, capsy
         (["--set", "guardian.zones=[moving_stop]"], "unknown parameter 'moving_soon'"),
         (["--set", "guardian.moving_stpo.enabled=false"], "did you mean 'moving_stop'"),
         (["--set", "obstacles.mount_z=0.5"], "a run in one process does not use it"),
-        (["--set", "tracker.retention=-1"], "node 'tracker': retention is -1"),
+        (["--set", "guardian.known_speed=1"], "a run in one process does not use it"),
+        (["--set", "guardian.watch_camera=false"], "a run in one process does not use it"),
+        (["--set", "guardian.sigmas.x=3"], "node 'guardian': sigmas.x: sigmas is 2.0"),
+        (["--set", "tracker.retention=-1"], "node 'tracker': "),
+        (["--set", "tracker.retention=soon"], "node 'tracker': "),
+        (["--set", "obstacles.pixel_sigma=wide"], "node 'obstacles': "),
     ],
 )
 def test_mistakes_are_exit_code_2(capsys, arguments, message):
