@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("--video", type=Path, help="your own video (default: the shipped clip)")
     parser.add_argument("--out", type=Path, default=Path("out/demo"), metavar="DIR")
-    parser.add_argument("--model", default="road-n", help="shipped model or .onnx file")
+    parser.add_argument("--model", default="road-n-640", help="shipped model or .onnx file")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -181,6 +181,7 @@ def _print(summary: dict[str, Any], out: Path) -> None:
     table = Table(title="Road demo", show_header=False)
     latency = summary["latency_ms"]
     rows = [
+        ("model", Path(summary["model"] or "-").stem),
         ("pictures sent", summary["frames_sent"]),
         ("received by the detector", summary["frames_received"]),
         ("with detections published", summary["frames_processed"]),
