@@ -15,7 +15,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich.console import Console
 from rich.progress import Progress
@@ -27,7 +27,6 @@ from perception.geometry.ground import GroundSettings
 from perception.runtime.settings import DetectorSettings
 from perception.safety import GuardianSettings, guardian_settings
 from perception.safety.settings import SETTING_KEYS
-from perception.simulation.closed_loop import ChainSettings
 from perception.simulation.scenario import load_scenario, scenario_names
 from perception.tracking import TrackerSettings
 from ros_nodes.graph import (
@@ -42,6 +41,9 @@ from ros_nodes.graph import (
 from ros_nodes.motion import MotionParameters
 from ros_nodes.parameters import build, unknown
 from ros_nodes.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from perception.simulation.closed_loop import ChainSettings
 
 T = TypeVar("T")
 
@@ -149,6 +151,8 @@ def guardian_of(graph: Graph) -> GuardianSettings:
 
 def chain_of(graph: Graph) -> ChainSettings:
     """The settings of the graph's tracker, obstacles and guardian, for use without ROS."""
+    from perception.simulation.closed_loop import ChainSettings  # needs MuJoCo
+
     obstacles = graph.node("obstacles").parameters
     return ChainSettings(
         guardian_of(graph),

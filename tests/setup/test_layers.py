@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # The lowest layer first. Each name is a module or package of `perception`, or `ros_nodes`; the
 # package `perception` itself is the facade on top that re-exports from the others.
 LAYERS = (
-    {"errors", "extras", "files", "frame", "detections", "labels"},
+    {"errors", "extras", "files", "frame", "detections", "jpeg", "labels"},
     {"geometry", "contract"},
     {
         *("models", "train", "export", "evaluate", "datasets"),
