@@ -167,9 +167,7 @@ def node_graph(load: Load, folder: Path, *, one_process: bool = False, **camera:
 def _followers(load: Load, folder: Path) -> list[NodeSpec]:
     """The nodes of the load's graph after the detector, on the machine's clock."""
     found = []
-    for node in _enabled(load):
-        if node.module not in FOLLOWERS:
-            continue
+    for node in _following(load):
         parameters = {**node.parameters, "use_sim_time": False}
         if node.module == "obstacles":
             parameters["calibration"] = str(_calibration(load, folder))
@@ -197,7 +195,7 @@ def _calibration(load: Load, folder: Path) -> Path:
 
 def _last_output(load: Load) -> tuple[str, Any]:
     """Topic and type of what the last node gives for each picture."""
-    modules = {node.module for node in _enabled(load)}
+    modules = {node.module for node in _following(load)}
     if "obstacles" in modules:
         return topics.OBSTACLES, Detection3DArray
     return (topics.TRACKS if "tracker" in modules else topics.DETECTIONS), Detection2DArray
@@ -205,11 +203,12 @@ def _last_output(load: Load) -> tuple[str, Any]:
 
 def _watching(load: Load) -> int:
     """Guardians that subscribe to the pictures themselves."""
-    return sum(bool(node.parameters.get("watch_camera")) for node in _enabled(load))
+    return sum(bool(node.parameters.get("watch_camera")) for node in _following(load))
 
 
-def _enabled(load: Load) -> list[NodeSpec]:
-    return [node for node in load.graph.nodes if node.enabled] if load.graph else []
+def _following(load: Load) -> list[NodeSpec]:
+    nodes = load.graph.nodes if load.graph else ()
+    return [node for node in nodes if node.enabled and node.module in FOLLOWERS]
 
 
 class Monitor:

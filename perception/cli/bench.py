@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -221,7 +222,7 @@ def bench_graph(args: argparse.Namespace) -> dict[str, Any]:
     with picture_folder(pictures(load.width, load.height, CLIP)) as folder:
 
         def probe(rate: float, seconds: float) -> dict[str, Any]:
-            result = measure(_load(args, rate), folder, seconds)
+            result = measure(replace(load, rate=rate), folder, seconds)
             del result["arrivals"]
             return {"rate": rate, **result}
 

@@ -22,7 +22,7 @@ from perception.evaluate.coco_files import CocoTruth, read_results, read_truth
 from perception.files import write_json
 from perception.sources import Source, open_source
 from perception.zoo import model_path
-from ros_nodes.graph import find_graph, read_graph
+from ros_nodes.graph import Graph, find_graph, read_graph
 from ros_nodes.recording import Recording, read_recording
 from ros_nodes.supervisor import Supervisor
 
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("--video", type=Path, help="your own video (default: the shipped clip)")
     parser.add_argument("--out", type=Path, default=Path("out/demo"), metavar="DIR")
-    parser.add_argument("--model", default="road-n-640", help="shipped model or .onnx file")
+    parser.add_argument("--model", help="shipped model or .onnx file (default: the graph's)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -46,7 +46,8 @@ def run(args: argparse.Namespace) -> int:
     source = open_source(clip)
     if not source.is_video:
         raise InputError(f"{clip}: expected a video")
-    model = model_path(args.model)
+    graph = read_graph(find_graph("demo"))
+    model = model_path(args.model or graph.node("detector").parameters["model"])
     truth = None if args.video else read_truth(CLIP.with_suffix(".json"))
     work = args.out / ".running"
     shutil.rmtree(work, ignore_errors=True)
@@ -55,11 +56,12 @@ def run(args: argparse.Namespace) -> int:
     except OSError as error:
         raise InputError(f"{args.out}: cannot write here: {error.strerror}") from error
     try:
-        code = _record(clip, model, work, source)
+        code = _record(graph, clip, model, work, source)
         if code:
             return code
         recording = read_recording(work / "detections.mcap")
-        summary = summarise(recording, source)
+        shown = float(graph.node("recorder").parameters["video_threshold"])
+        summary = summarise(recording, source, shown)
         summary["ap50"] = None if truth is None else score(recording, truth, work)
         write_json(work / "summary.json", summary)
         for name in ("annotated.mp4", "detections.mcap", "summary.json"):
@@ -77,9 +79,8 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _record(clip: Path, model: Path, work: Path, source: Source) -> int:
+def _record(graph: Graph, clip: Path, model: Path, work: Path, source: Source) -> int:
     """Run the graph to the clip's end; returns its exit code."""
-    graph = read_graph(find_graph("demo"))
     graph = graph.change("camera", {"source": str(clip.resolve())})
     graph = graph.change("detector", {"model": str(model.resolve())})
     outputs = {"output": str(work / "detections.mcap"), "video": str(work / "annotated.mp4")}
@@ -121,10 +122,9 @@ def _record(clip: Path, model: Path, work: Path, source: Source) -> int:
     return code
 
 
-def summarise(recording: Recording, source: Source) -> dict[str, Any]:
+def summarise(recording: Recording, source: Source, shown: float) -> dict[str, Any]:
     """The figures of a run; every picture that was sent is in one of the counts, every object that
-    the video shows in `objects`."""
-    shown = float(read_graph(find_graph("demo")).node("recorder").parameters["video_threshold"])
+    the video shows (scores from `shown`) in `objects`."""
     sent, results = len(recording.stamps_ns), len(recording.results)
     detector = recording.counters.get("detector", {})
     ages = recording.latencies_ms()
