@@ -74,7 +74,7 @@ class Supervisor:
         linger: float = 0.0,
         patience: float = STOP_SECONDS,
     ) -> None:
-        """Raises InputError for a misspelt parameter.
+        """Raises InputError for a misspelt parameter or a value that is not allowed.
 
         say: takes one line of news for the person at the terminal.
 

@@ -171,8 +171,12 @@ def _settings(kind: type[T], node: NodeSpec) -> T:
 
 
 def _of(kind: Any, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    names = {field.name for field in dataclasses.fields(kind)}
-    return {name: value for name, value in parameters.items() if name in names}
+    return {name: value for name, value in parameters.items() if name in _names(kind)}
+
+
+def _names(*kinds: Any) -> set[str]:
+    """The fields of dataclasses."""
+    return {field.name for kind in kinds for field in dataclasses.fields(kind)}
 
 
 def _refuse_unused(settings: Iterable[tuple[str, str, Any]]) -> None:
@@ -180,11 +184,9 @@ def _refuse_unused(settings: Iterable[tuple[str, str, Any]]) -> None:
     taken = {
         # Pictures are watched where they are drawn; zones are judged by `guardian_of`.
         "guardian": set(SETTING_KEYS) - {"watch_camera"},
-        "detector": {"model", *(f.name for f in dataclasses.fields(DetectorSettings))} - {"path"},
-        "tracker": {f.name for f in dataclasses.fields(TrackerSettings)},
-        "obstacles": {
-            f.name for kind in (GroundSettings, MotionParameters) for f in dataclasses.fields(kind)
-        },
+        "detector": {"model", *_names(DetectorSettings)} - {"path"},
+        "tracker": _names(TrackerSettings),
+        "obstacles": _names(GroundSettings, MotionParameters),
     }
     for node, name, _ in settings:
         zone = node == "guardian" and "." in name
@@ -205,12 +207,13 @@ def _list() -> int:
     return 0
 
 
-def _model(graph: Graph, args: argparse.Namespace) -> DetectorSettings | None:
-    """The detector's model; None for the simulator's own boxes."""
+def _model(graph: Graph, args: argparse.Namespace, threads: int | None) -> DetectorSettings | None:
+    """The detector's model; None for the simulator's own boxes. threads: unless the graph says."""
     if args.truth_detections:
         return None
     node = graph.node("detector")
-    parameters = {"path": node.parameters.get("model", "factory-n"), **node.parameters}
+    model = node.parameters.get("model", "factory-n")
+    parameters = {"path": model, "threads": threads, **node.parameters}
     classes = parameters.pop("classes", None)
     if isinstance(classes, str):
         classes = [name.strip() for name in classes.split(",")]
@@ -221,9 +224,8 @@ def _model(graph: Graph, args: argparse.Namespace) -> DetectorSettings | None:
 def _in_process(graph: Graph, name: str, args: argparse.Namespace) -> dict[str, Any]:
     from perception.simulation.sweep import Played, model_detect
 
-    model = _model(graph, args)
-    # A single run has all cores to itself.
-    detect = None if model is None else model_detect(dataclasses.replace(model, threads=None))
+    model = _model(graph, args, threads=None)  # all cores: there is nobody else
+    detect = None if model is None else model_detect(model)
     return Played(chain_of(graph), model).run(name, args.seed, detect)
 
 
@@ -231,7 +233,7 @@ def _sweep(graph: Graph, names: list[str], args: argparse.Namespace) -> int:
     """Play many variations; exit code 0 when all of their verdicts hold."""
     from perception.simulation.sweep import Played, model_detect, summary, sweep
 
-    played = Played(chain_of(graph), _model(graph, args))
+    played = Played(chain_of(graph), _model(graph, args, threads=1))
     if played.model is not None:
         model_detect(played.model)  # a mistake in it is said here, not by a process of the pool
     seeds = range(args.seed, args.seed + args.seeds)
