@@ -2,21 +2,16 @@
 
 import pytest
 
-rclpy = pytest.importorskip("rclpy", reason="needs ROS 2: pip install waysight[ros]")
-pytest.importorskip("vision_msgs", reason="needs vision_msgs: python -m ros_nodes.setup_ros")
+pytest.importorskip("rclpy", reason="needs ROS 2: pip install waysight[ros]")
 
-TFMessage = pytest.importorskip(
-    "tf2_msgs.msg", reason="needs tf2_msgs: python -m ros_nodes.setup_ros"
-).TFMessage
+from builtin_interfaces.msg import Time
+from diagnostic_msgs.msg import DiagnosticStatus
+from geometry_msgs.msg import TransformStamped
+from rclpy.qos import DurabilityPolicy, QoSProfile
+from std_msgs.msg import Header
 
-from builtin_interfaces.msg import Time  # noqa: E402
-from diagnostic_msgs.msg import DiagnosticStatus  # noqa: E402
-from geometry_msgs.msg import TransformStamped  # noqa: E402
-from rclpy.qos import DurabilityPolicy, QoSProfile  # noqa: E402
-from std_msgs.msg import Header  # noqa: E402
-
-from tests.ros_nodes.obstacles_rig import Rig, camera_info, tracks  # noqa: E402
-from tests.ros_nodes.peer import NodeProcess, Peer  # noqa: E402
+from tests.ros_nodes.obstacles_rig import Rig, TFMessage, camera_info, tracks
+from tests.ros_nodes.peer import NodeProcess, Peer
 
 pytestmark = pytest.mark.timeout(120)
 

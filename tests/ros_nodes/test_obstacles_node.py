@@ -5,21 +5,16 @@ import math
 import numpy as np
 import pytest
 
-rclpy = pytest.importorskip("rclpy", reason="needs ROS 2: pip install waysight[ros]")
-pytest.importorskip("vision_msgs", reason="needs vision_msgs: python -m ros_nodes.setup_ros")
+pytest.importorskip("rclpy", reason="needs ROS 2: pip install waysight[ros]")
 
-TFMessage = pytest.importorskip(
-    "tf2_msgs.msg", reason="needs tf2_msgs: python -m ros_nodes.setup_ros"
-).TFMessage
+from builtin_interfaces.msg import Time
+from nav_msgs.msg import Odometry
+from std_msgs.msg import Header
+from visualization_msgs.msg import Marker
 
-from builtin_interfaces.msg import Time  # noqa: E402
-from nav_msgs.msg import Odometry  # noqa: E402
-from std_msgs.msg import Header  # noqa: E402
-from visualization_msgs.msg import Marker  # noqa: E402
-
-from perception.safety import Obstacles  # noqa: E402
-from ros_nodes.obstacle_messages import points_message, read_obstacles  # noqa: E402
-from tests.ros_nodes.obstacles_rig import Rig, camera_info, tracks  # noqa: E402
+from perception.safety import Obstacles
+from ros_nodes.obstacle_messages import points_message, read_obstacles
+from tests.ros_nodes.obstacles_rig import Rig, camera_info, tracks
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -125,6 +120,3 @@ def test_points_never_lie_behind_the_robot():
     cloud = points_message(far_unsure, 2.0, Header())
     xyz = np.frombuffer(bytes(cloud.data), "<f4").reshape(-1, 3)
     assert xyz[:, 0].max() >= 0.3 - 1e-6
-
-
-# The mount from /tf_static ---------------------------------------------------------------------
