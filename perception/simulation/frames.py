@@ -1,6 +1,7 @@
 """Pictures of random halls with exact labels, as a COCO data set for training.
 
 python -m perception.simulation.frames OUT --count 300 --seed 1
+python -m perception.simulation.frames OUT --count 300 --seed 1 --near
 """
 
 from __future__ import annotations
@@ -26,15 +27,20 @@ PICTURES_PER_HALL = 3
 
 SMALLEST = 6
 LEAST_SEEN = 0.2
-"""Boxes narrower or lower than 6 px, or of which less than a fifth is seen, are marked as crowd,
-which training ignores."""
+PLAIN = 20
+"""Boxes narrower or lower than 6 px are marked as crowd, which training ignores; so are those of
+which less than a fifth is seen, unless that fifth is at least 20 px wide and high: the front of a
+forklift behind a rack is what the robot must see first."""
 
 
-def random_hall(seed: int) -> Variation:
-    """A hall with up to eight people, forklifts and pallets anywhere in lane and aisles."""
+def random_hall(seed: int, near: bool = False) -> Variation:
+    """A hall with up to eight people, forklifts and pallets anywhere in lane and aisles.
+
+    near: one or two more come out of the cross aisles, mostly forklifts.
+    """
     rng = np.random.default_rng([seed, 7])
     gaps = tuple(sorted(float(x) for x in rng.uniform(2, 16, rng.integers(1, 3))))
-    actors = []
+    actors = [_crossing(gaps, rng) for _ in range(int(rng.integers(1, 3)))] if near else []
     for _ in range(int(rng.integers(0, 9))):
         kind = str(rng.choice(FACTORY.names, p=[0.5, 0.25, 0.25]))
         if rng.random() < 0.7:
@@ -51,22 +57,33 @@ def random_hall(seed: int) -> Variation:
     return Variation(scenario, seed, 1.0, tuple(actors), math.inf)
 
 
-def render(out: Path, count: int, seed: int) -> dict[str, int]:
+def _crossing(gaps: tuple[float, ...], rng: np.random.Generator) -> Actor:
+    """Someone between the middle of the lane and 3.5 m inside a cross aisle, facing across."""
+    kind = str(rng.choice(FACTORY.names, p=[0.3, 0.6, 0.1]))
+    side = float(rng.choice([-1, 1]))
+    place = (float(rng.choice(gaps)) + float(rng.normal(0, 0.4)), side * float(rng.uniform(0, 3.5)))
+    ahead = (place[0] + float(rng.normal(0, 0.2)), place[1] + float(rng.choice([-1, 1])))
+    return Actor(kind, place, (ahead,), 0.0, 0.0)
+
+
+def render(out: Path, count: int, seed: int, near: bool = False) -> dict[str, int]:
     """Write `count` pictures to out/images and their labels to out/annotations.json.
 
+    near: look at cross aisles from 0.7 to 4.5 m before them, with someone coming out.
     Returns the number of boxes of each class.
     """
     images: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []
     number = 0
     while len(images) < count:
-        world = World(random_hall(seed * 100_000 + number))
+        hall = random_hall(seed * 100_000 + number, near)
+        world = World(hall)
         number += 1
         rng = np.random.default_rng([seed, number])
         try:
             for _ in range(min(PICTURES_PER_HALL, count - len(images))):
                 world.look_from(
-                    float(rng.uniform(0, 12)),
+                    _before_aisle(hall, rng) if near else float(rng.uniform(0, 12)),
                     float(rng.uniform(-0.5, 0.5)),
                     float(rng.normal(0, 0.25)),
                 )
@@ -93,6 +110,11 @@ def render(out: Path, count: int, seed: int) -> dict[str, int]:
     }
 
 
+def _before_aisle(hall: Variation, rng: np.random.Generator) -> float:
+    """m along the lane to stand at: 0.7 to 4.5 m before one of the cross aisles."""
+    return float(rng.choice(hall.scenario.gaps)) - float(rng.uniform(0.7, 4.5))
+
+
 def _write(
     world: World,
     out: Path,
@@ -111,6 +133,7 @@ def _write(
     for box, label, seen in zip(
         truth.xywh.tolist(), truth.labels.tolist(), truth.scores.tolist(), strict=True
     ):
+        smaller = min(box[2], box[3])
         annotations.append(
             {
                 "id": len(annotations) + 1,
@@ -118,7 +141,7 @@ def _write(
                 "category_id": label + 1,
                 "bbox": [round(value, 1) for value in box],
                 "area": round(box[2] * box[3], 1),
-                "iscrowd": int(min(box[2], box[3]) < SMALLEST or seen < LEAST_SEEN),
+                "iscrowd": int(smaller < SMALLEST or (seen < LEAST_SEEN and smaller < PLAIN)),
             }
         )
 
@@ -128,9 +151,10 @@ def main() -> int:
     parser.add_argument("out", type=Path, help="folder of the data set")
     parser.add_argument("--count", type=int, default=300, help="pictures (default 300)")
     parser.add_argument("--seed", type=int, default=1, help="chooses the halls (default 1)")
+    parser.add_argument("--near", action="store_true", help="close to cross aisles with traffic")
     args = parser.parse_args()
     try:
-        print(render(args.out, args.count, args.seed))
+        print(render(args.out, args.count, args.seed, args.near))
     except WaysightError as error:
         print(f"waysight: error: {error}", file=sys.stderr)
         return 2

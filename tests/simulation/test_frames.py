@@ -7,6 +7,7 @@ import perception.simulation  # noqa: F401 - chooses the graphics library before
 
 pytest.importorskip("mujoco", reason="needs MuJoCo: pip install waysight[factory]")
 
+from perception.detections import Detections
 from perception.simulation.frames import random_hall, render
 from perception.simulation.world import World
 
@@ -36,3 +37,22 @@ def test_pictures_and_labels_form_a_coco_data_set(tmp_path):
     for annotation in data["annotations"]:
         x, y, width, height = annotation["bbox"]
         assert x >= 0 and y >= 0 and x + width <= 416 and y + height <= 256
+
+
+def test_near_pictures_show_somebody_close_more_often(tmp_path):
+    shares = {}
+    for near in (False, True):
+        render(tmp_path / str(near), 24, seed=5, near=near)
+        data = json.loads((tmp_path / str(near) / "annotations.json").read_text())
+        tall = {a["image_id"] for a in data["annotations"] if a["bbox"][3] > 100}
+        shares[near] = len(tall)
+    assert shares[True] > shares[False]
+
+
+def test_a_little_of_something_near_is_taught_and_a_speck_of_it_is_not(tmp_path, monkeypatch):
+    """Of both less than a fifth of the box is seen; of the first that is 40x40 pixels."""
+    seen = Detections.create([[0, 100, 40, 140], [100, 100, 110, 140]], [0.1, 0.1], [1, 1])
+    monkeypatch.setattr(World, "labelled_picture", lambda self, *_: (self.picture(), seen))
+    render(tmp_path, 1, seed=2)
+    data = json.loads((tmp_path / "annotations.json").read_text())
+    assert [a["iscrowd"] for a in data["annotations"]] == [0, 1]

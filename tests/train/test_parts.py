@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,11 +15,12 @@ from perception.errors import InputError
 from perception.models.network import anchor_points
 from perception.models.settings import ModelSettings
 from perception.train.assign import AssignSettings, assign
-from perception.train.augment import Example
+from perception.train.augment import AugmentSettings, Example, place
 from perception.train.device import choose_device
 from perception.train.loader import Batch
 from perception.train.loss import DetectionLoss, LossSettings, generalised_iou
 from perception.train.optimise import Average, orthogonalise, rate
+from perception.train.sets import Picture
 from perception.train.sparsity import Sparsity, is_24, mask_24
 
 MODEL = ModelSettings(("car", "truck", "person"), ("car", "truck"), width=64, height=64)
@@ -178,3 +181,45 @@ def test_unknown_devices_and_precisions_are_refused(device: str, precision: str)
 def test_a_missing_gpu_is_an_error_when_it_was_asked_for() -> None:
     with pytest.raises(InputError, match="no CUDA device"):
         choose_device("cuda", "float32", False, True, True, 0, print)
+
+
+def test_focus_brings_an_object_near_and_keeps_its_labels_exact() -> None:
+    image = np.zeros((200, 300, 3), np.uint8)
+    image[90:110, 200:230] = 255  # the object, 30x20 pixels
+    picture = Picture(
+        Path("p.png"),
+        300,
+        200,
+        np.array([[200, 90, 230, 110]], np.float32),
+        np.array([0]),
+        np.zeros((0, 6), np.float32),
+    )
+    settings = replace(AugmentSettings.none(), focus=1.0, flip=0.5)
+    shares = []
+    for seed in range(50):
+        made = place(image, picture, 416, 256, np.random.default_rng(seed), settings)
+        x1, y1, x2, y2 = made.boxes[0]
+        shares.append(max((x2 - x1) / 416, (y2 - y1) / 256))
+        bright = made.image[..., 0] > 127
+        rows, columns = np.flatnonzero(bright.any(axis=1)), np.flatnonzero(bright.any(axis=0))
+        drawn = [columns[0], rows[0], columns[-1] + 1, rows[-1] + 1]
+        assert np.abs(np.array(drawn) - made.boxes[0]).max() < 3
+    # It fills 0.3 of the input or more, and comes five times as near as the fitted picture at most.
+    assert min(shares) >= 0.29 and max(shares) == pytest.approx(5 * 20 / 200, rel=0.01)
+
+
+def test_without_focus_the_generator_is_asked_for_nothing_more() -> None:
+    image = np.zeros((20, 30, 3), np.uint8)
+    box = np.array([[2, 2, 12, 12]], np.float32)
+    picture = Picture(Path("p"), 30, 20, box, np.array([0]), np.zeros((0, 6), np.float32))
+    one, two = np.random.default_rng(3), np.random.default_rng(3)
+    place(image, picture, 64, 64, one, AugmentSettings())
+    place(
+        image,
+        replace(picture, boxes=box[:0], labels=np.zeros(0, np.int64)),
+        64,
+        64,
+        two,
+        replace(AugmentSettings(), focus=1.0),
+    )
+    assert one.random() == two.random()
