@@ -69,7 +69,8 @@ def _crossing(gaps: tuple[float, ...], rng: np.random.Generator) -> Actor:
 def render(out: Path, count: int, seed: int, near: bool = False) -> dict[str, int]:
     """Write `count` pictures to out/images and their labels to out/annotations.json.
 
-    near: look at cross aisles from 0.7 to 4.5 m before them, with someone coming out.
+    near: from close to cross aisles, with someone coming out, and from right before people,
+    forklifts and pallets.
     Returns the number of boxes of each class.
     """
     images: list[dict[str, Any]] = []
@@ -82,12 +83,8 @@ def render(out: Path, count: int, seed: int, near: bool = False) -> dict[str, in
         rng = np.random.default_rng([seed, number])
         try:
             for _ in range(min(PICTURES_PER_HALL, count - len(images))):
-                world.look_from(
-                    _before_aisle(hall, rng) if near else float(rng.uniform(0, 12)),
-                    float(rng.uniform(-0.5, 0.5)),
-                    float(rng.normal(0, 0.25)),
-                )
-                if world.clearance() < 0.3:
+                world.look_from(*(_near_view(hall, rng) if near else _view(rng)))
+                if world.clearance() < (0.02 if near else 0.3):
                     continue
                 brightness = float(rng.choice([rng.uniform(0.25, 0.6), rng.uniform(0.7, 1.4)]))
                 _write(world, out, images, annotations, brightness, float(rng.uniform(1, 8)))
@@ -110,9 +107,20 @@ def render(out: Path, count: int, seed: int, near: bool = False) -> dict[str, in
     }
 
 
-def _before_aisle(hall: Variation, rng: np.random.Generator) -> float:
-    """m along the lane to stand at: 0.7 to 4.5 m before one of the cross aisles."""
-    return float(rng.choice(hall.scenario.gaps)) - float(rng.uniform(0.7, 4.5))
+def _view(rng: np.random.Generator) -> tuple[float, float, float]:
+    """Anywhere in the lane: m, m and rad in the hall's frame."""
+    return float(rng.uniform(0, 12)), float(rng.uniform(-0.5, 0.5)), float(rng.normal(0, 0.25))
+
+
+def _near_view(hall: Variation, rng: np.random.Generator) -> tuple[float, float, float]:
+    """0.7 to 4.5 m before a cross aisle, or 0.5 to 2.2 m before somebody: m, m and rad."""
+    heading = float(rng.normal(0, 0.25))
+    if rng.random() < 0.5:
+        gap = float(rng.choice(hall.scenario.gaps))
+        return gap - float(rng.uniform(0.7, 4.5)), float(rng.uniform(-0.5, 0.5)), heading
+    x, y = hall.actors[int(rng.integers(len(hall.actors)))].start
+    aside = float(np.clip(y + rng.normal(0, 0.3), -0.7, 0.7))
+    return x - float(rng.uniform(0.5, 2.2)), aside, heading
 
 
 def _write(
