@@ -22,6 +22,7 @@ from rclpy.duration import Duration
 from rclpy.parameter import Parameter
 from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import Image
+from std_srvs.srv import Trigger
 from vision_msgs.msg import Detection3DArray
 from visualization_msgs.msg import Marker, MarkerArray
 
@@ -55,6 +56,7 @@ _WATCHDOG = WatchdogSettings()
 _PICTURE = PictureSettings()
 _SETTINGS = GuardianSettings()
 _WATCHDOG_FIELDS = tuple(field.name for field in dataclasses.fields(WatchdogSettings))
+_OWN_FIELDS = ("sigmas", "unknown_speed", "sight_near", "sight_angle")
 _PICTURE_FIELDS = tuple(field.name for field in dataclasses.fields(PictureSettings))
 _ZONE_DEFAULTS: dict[str, Any] = {
     field.name: field.default
@@ -62,6 +64,7 @@ _ZONE_DEFAULTS: dict[str, Any] = {
     if isinstance(field.default, bool | float)
 }
 _ODOMETRY_SECONDS = 0.5
+_FASTEST = 100.0
 _STATE_SECONDS = 1.0
 _CIRCLE_CORNERS = 36
 
@@ -101,6 +104,23 @@ class GuardianParameters(MotionParameters):
         minimum=0.0,
         maximum=100.0,
         unit="m/s",
+        applies="live",
+    )
+    sight_near: float = parameter(
+        _SETTINGS.sight_near,
+        "Distance from the base's origin within which the camera may miss somebody: what held the "
+        "robot and vanished there holds it until it is seen again or `~/release` is called",
+        minimum=0.0,
+        maximum=10.0,
+        unit="m",
+        applies="live",
+    )
+    sight_angle: float = parameter(
+        _SETTINGS.sight_angle,
+        "Angle to either side beyond which the camera may miss somebody, as `sight_near`",
+        minimum=0.0,
+        maximum=math.pi,
+        unit="rad",
         applies="live",
     )
     source_timeout: float = parameter(
@@ -212,7 +232,7 @@ class GuardianNode(WaysightNode[GuardianParameters]):
             inner[key] = (
                 list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
             )
-        plain = ("zones", "classes", "sigmas", "unknown_speed", "watch_camera", *_WATCHDOG_FIELDS)
+        plain = ("zones", "classes", "watch_camera", *_OWN_FIELDS, *_WATCHDOG_FIELDS)
         data |= {name: getattr(parameters, name) for name in plain}
         return guardian_settings(data)
 
@@ -221,24 +241,22 @@ class GuardianNode(WaysightNode[GuardianParameters]):
     ) -> SetParametersResult:
         """As in the base class, zones included: refused when they make no sound settings."""
         changed = {p.name: p.value for p in parameter_list if p.name in self._zone_values}
-        if not changed:
-            return super().set_parameters_atomically(parameter_list)
-        values = {**self._zone_values, **changed}
+        before, self._zone_values = self._zone_values, {**self._zone_values, **changed}
         try:
-            settings = self._settings(self.parameters, values)
+            self._settings(self.parameters, self._zone_values)
+            # Judges the others together with the new zones, by way of `apply`.
+            result = super().set_parameters_atomically(parameter_list)
         except InputError as error:
-            return SetParametersResult(successful=False, reason=str(error))
-        result = super().set_parameters_atomically(parameter_list)
-        if result.successful:
-            self._zone_values = values
-            if self._guardian:
-                self._guardian.configure(settings)
+            result = SetParametersResult(successful=False, reason=str(error))
+        if not result.successful:
+            self._zone_values = before
+        if self._guardian:
+            # By exactly what the node shows now, whatever was refused on the way.
+            self._guardian.configure(self._settings(self.parameters, self._zone_values))
         return result
 
     def apply(self, new: GuardianParameters, changed: frozenset[str]) -> None:
-        settings = self._settings(new, self._zone_values)
-        if self._guardian:
-            self._guardian.configure(settings)
+        self._settings(new, self._zone_values)
 
     # Lifecycle -------------------------------------------------------------------------------
 
@@ -259,6 +277,7 @@ class GuardianNode(WaysightNode[GuardianParameters]):
         self._said_at = -math.inf
         self._counts = {"commands": 0, "obstacles": 0, "broken": 0, "stopped": 0}
         self._problem = ""
+        self._release = self.create_service(Trigger, "~/release", self._on_release)
         self._subscribed: list[Any] = []
         self._timer: Any = None
 
@@ -297,6 +316,9 @@ class GuardianNode(WaysightNode[GuardianParameters]):
             publisher = self.__dict__.pop(name, None)
             if publisher is not None:
                 self.destroy_publisher(publisher)
+        service = self.__dict__.pop("_release", None)
+        if service is not None:
+            self.destroy_service(service)
         self._guardian = None
 
     def last_words(self) -> None:
@@ -334,6 +356,9 @@ class GuardianNode(WaysightNode[GuardianParameters]):
         self._problem = problem
         self.get_logger().warning(problem, throttle_duration_sec=5.0)
 
+    def _publishers_of(self, topic: str) -> int:
+        return self.count_publishers(self.resolve_topic_name(topic))
+
     def _on_command(self, raw: bytes) -> None:
         assert self._guardian
         message = self._read(raw, self._command_type)
@@ -351,10 +376,23 @@ class GuardianNode(WaysightNode[GuardianParameters]):
         self._guardian.command(velocity, stamp, self._times())
         self._decide()
 
+    def _on_release(self, _: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
+        """Somebody has looked, and nothing stands where the camera cannot see."""
+        count = self._guardian.forget() if self._guardian else 0
+        response.success = True
+        response.message = f"{count} obstacles out of sight forgotten"
+        self.get_logger().warning(response.message)
+        return response
+
     def _on_obstacles(self, raw: bytes) -> None:
         assert self._guardian
         times = self._times()
         message = self._read(raw, Detection3DArray)
+        sources = self._publishers_of(topics.OBSTACLES)
+        if message is not None and sources > 1:
+            # One of them may see nothing while the other is silent: neither says what is free.
+            self._broken(f"{sources} publishers send obstacles, expected one")
+            message = None
         if message is None:
             self._guardian.observe(Obstacles.empty(), times.now_ns, False, times)
             self._decide()
@@ -401,8 +439,12 @@ class GuardianNode(WaysightNode[GuardianParameters]):
             return
         twist = message.twist.twist
         velocity = Velocity(twist.linear.x, twist.linear.y, twist.angular.z)
-        if velocity.finite:
+        if velocity.finite and max(velocity.speed, abs(velocity.wz)) <= _FASTEST:
             self._odometry = (velocity, time.monotonic())
+            assert self._guardian
+            self._guardian.moved(velocity, self._times())
+        else:
+            self._broken(f"odometry says {velocity}, expected at most {_FASTEST:g} m/s and rad/s")
 
     def _ego(self) -> tuple[float, float, float]:
         """How the robot moves: as odometry says, or as it was last told to."""
@@ -497,11 +539,23 @@ class GuardianNode(WaysightNode[GuardianParameters]):
             for name, source in sources.items()
             for what, number in source.counts.items()
         }
-        return {**self.state_values(), **self._counts, **seen, "last_problem": self._problem}
+        return {
+            **self.state_values(),
+            **self._counts,
+            **seen,
+            "out_of_sight": len(self._guardian.hidden),
+            "last_problem": self._problem,
+        }
 
     def judge(self) -> Iterable[Status]:
         level, sentence = self._status()
-        return [] if level == OK else [(level, sentence)]
+        if level != OK:
+            yield level, sentence
+        others = self._publishers_of(topics.CMD_VEL) - 1
+        if others > 0:
+            yield ERROR, f"{others} other publishers send {topics.CMD_VEL}, which nothing limits"
+        if not self.parameters.zones:
+            yield WARN, "no zone is defined: only the watchdog limits the robot"
 
     def _zone_markers(self) -> MarkerArray:
         assert self._guardian
@@ -530,8 +584,12 @@ class GuardianNode(WaysightNode[GuardianParameters]):
 
 
 def _field_violated(decision: Decision) -> bool:
-    """Whether an obstacle is in a zone that stops, as VDA 5050 means a protective field."""
-    return any(report.action is Action.STOP for report in decision.zones)
+    """Whether an obstacle is in a zone that stops, as VDA 5050 means a protective field.
+
+    Where the watchdog stops nobody can tell; that counts as violated.
+    """
+    stops = any(r.action is Action.STOP or r.ratio == 0.0 for r in decision.zones)
+    return stops or decision.cause is Cause.WATCHDOG
 
 
 def main() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import enum
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from perception.errors import InputError
+from perception.safety.memory import still_hidden
 from perception.safety.motion import STOPPED, Twist
 from perception.safety.obstacles import Capsules, Obstacles
 from perception.safety.picture import REPEATED
@@ -20,6 +22,9 @@ from perception.safety.watchdog import (
     WatchdogSettings,
 )
 from perception.safety.zones import Action, Zone
+
+MEASURED_SECONDS = 0.5
+"""s for which a measured velocity is believed."""
 
 
 class Cause(enum.Enum):
@@ -40,6 +45,9 @@ class GuardianSettings:
     sigmas: how many standard deviations of an obstacle's position count as occupied.
     unknown_speed: m/s at which an obstacle of unknown velocity is taken to move towards the
         robot. 1.6 m/s is ISO 13855's walking speed.
+    sight_near, sight_angle: m from the base's origin, and rad to either side, within which an
+        obstacle is surely seen. What held the robot and vanished outside of that still holds it;
+        see `perception.safety.memory`. 0 m and pi rad: nothing is ever out of sight.
     """
 
     zones: tuple[Zone, ...] = ()
@@ -47,10 +55,17 @@ class GuardianSettings:
     watch_camera: bool = False
     sigmas: float = 2.0
     unknown_speed: float = 1.6
+    sight_near: float = 2.0
+    sight_angle: float = 0.6
     watchdog: WatchdogSettings = field(default_factory=WatchdogSettings)
 
     def __post_init__(self) -> None:
-        for name, low, high in (("sigmas", 0.0, 10.0), ("unknown_speed", 0.0, 100.0)):
+        for name, low, high in (
+            ("sigmas", 0.0, 10.0),
+            ("unknown_speed", 0.0, 100.0),
+            ("sight_near", 0.0, 10.0),
+            ("sight_angle", 0.0, math.pi),
+        ):
             value = getattr(self, name)
             if not low <= value <= high:
                 raise InputError(f"{name} is {value}, expected {low:g} to {high:g}")
@@ -62,7 +77,10 @@ class GuardianSettings:
 
 @dataclass(frozen=True, slots=True)
 class ZoneReport:
-    """A triggered zone: the factor it leaves and the indices of the obstacles inside."""
+    """A triggered zone: the factor it leaves and the indices of the obstacles inside.
+
+    Indices beyond the obstacles of the last picture are of those out of sight.
+    """
 
     name: str
     action: Action
@@ -129,7 +147,11 @@ class Guardian:
         self._commands = CommandWatch()
         self._command = STOPPED
         self._command_fault = ""
-        self._obstacles = Obstacles.empty()
+        self._seen = Obstacles.empty()
+        self._hidden = Obstacles.empty()
+        self._seen_at_ns = 0
+        self._holding: set[int] = set()
+        self._measured: tuple[Twist, int] | None = None
         self._memories: dict[str, _Memory] = {}
         self._first_look = True
         self._last = STOPPED
@@ -146,7 +168,24 @@ class Guardian:
         """Take the obstacles seen in the picture of `stamp_ns`."""
         valid = valid and obstacles.usable
         if self.source.observe(stamp_ns, valid, times, self.settings.watchdog):
-            self._obstacles = obstacles
+            self._remember(obstacles, stamp_ns, times)
+
+    def moved(self, twist: Twist, times: Times) -> None:
+        """Take the robot's measured velocity; without a fresh one the command is believed."""
+        if twist.finite:
+            self._measured = (twist, times.silence_ns)
+
+    @property
+    def hidden(self) -> Obstacles:
+        """What is remembered out of sight, in the base frame at the last healthy picture."""
+        return self._hidden
+
+    def forget(self) -> int:
+        """Somebody has looked: nothing stands out of sight. Returns how much was remembered."""
+        count = len(self._hidden)
+        self._hidden = Obstacles.empty()
+        self._holding.clear()
+        return count
 
     def picture(self, stamp_ns: int, fault: str, times: Times) -> None:
         """Take note of a picture and of what `PictureWatch` found wrong with it."""
@@ -155,6 +194,8 @@ class Guardian:
 
     def command(self, twist: Twist, stamp_ns: int, times: Times) -> None:
         """Take a commanded velocity; `stamp_ns` is 0 for a command without a stamp."""
+        if self._commands.outdated(stamp_ns, times, self.settings.watchdog):
+            return  # overtaken on its way: the newer one stands
         fault = self._commands.accept(stamp_ns, times, self.settings.watchdog)
         if not fault and not twist.finite:
             fault = "command not finite"
@@ -197,19 +238,55 @@ class Guardian:
             zones=zones,
         )
 
+    def _measured_twist(self, times: Times) -> Twist | None:
+        if self._measured is None:
+            return None
+        twist, at_ns = self._measured
+        fresh = 0 <= times.silence_ns - at_ns <= MEASURED_SECONDS * NANOSECONDS
+        return twist if fresh else None
+
+    def _remember(self, obstacles: Obstacles, stamp_ns: int, times: Times) -> None:
+        """Take a new picture's obstacles; what held the robot and vanished may be out of sight."""
+        settings = self.settings
+        # After a longer gap the robot stood: the watchdog saw to that.
+        passed = min((stamp_ns - self._seen_at_ns) / NANOSECONDS, settings.watchdog.source_timeout)
+        motion = self._measured_twist(times) or self._last
+        holding = np.zeros(len(self._seen), dtype=np.bool_)
+        holding[[row for row in self._holding if row < len(holding)]] = True
+        with np.errstate(all="ignore"):
+            self._hidden = still_hidden(
+                self._seen.advanced(motion, passed),
+                holding,
+                self._hidden.advanced(motion, passed),
+                obstacles,
+                settings.sight_near,
+                settings.sight_angle,
+            )
+        self._seen, self._seen_at_ns = obstacles, stamp_ns
+        self._holding.clear()
+
     def _zones(self, times: Times) -> tuple[ZoneReport, ...]:
         settings = self.settings
         # The picture is a moment old: move what it showed by what the robot did since.
         age = max(self.source.age(times), 0.0)
+        measured = self._measured_twist(times)
+        known = self._seen.joined(self._hidden)
         with np.errstate(all="ignore"):
-            seen = self._obstacles.advanced(self._last, age)
-            capsules = Capsules.around(seen, settings.sigmas, settings.unknown_speed, age)
+            if measured is not None:
+                obstacles = known.advanced(measured, age)
+            else:
+                # Whether it follows its command is not known: it may not have moved at all.
+                obstacles = known.or_at(known.advanced(self._last, age))
+            capsules = Capsules.around(obstacles, settings.sigmas, settings.unknown_speed, age)
             reports = [
                 report
                 for zone in settings.zones
-                if zone.enabled and (report := self._zone(zone, seen, capsules, times))
+                if zone.enabled and (report := self._zone(zone, obstacles, capsules, times))
             ]
         self._first_look = False
+        for report in reports:
+            if report.action is not Action.WARN:
+                self._holding.update(report.inside)
         return tuple(reports)
 
     def _zone(
@@ -225,10 +302,17 @@ class Guardian:
         rows = np.flatnonzero(zone.concerns(seen.labels, self.settings.classes))
         margin = zone.release_margin if memory.active else 0.0
         hit, ratio = zone.hits(outline, capsules[rows], self._command, margin)
+        measured = self._measured_twist(times)
+        if zone.time_to_collision and measured is not None:
+            # A robot that moves otherwise than commanded, or that nobody commands here.
+            hit = hit | zone.hits(outline, capsules[rows], measured, margin)[0]
         first = self._first_look or fresh
         memory.update(zone, bool(hit.any()), ratio, times.now_ns, first)
         if not memory.active:
             return None
         inside = tuple(int(row) for row in rows[hit])
-        what = ", ".join(sorted({seen.labels[row] for row in inside})) or "held"
+        what = ", ".join(sorted({self._name(seen, row) for row in inside})) or "held"
         return ZoneReport(zone.name, zone.action, memory.ratio, inside, f"{zone.name}: {what}")
+
+    def _name(self, obstacles: Obstacles, row: int) -> str:
+        return obstacles.labels[row] + (" out of sight" if row >= len(self._seen) else "")

@@ -85,6 +85,29 @@ class Obstacles:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def __getitem__(self, mask: npt.NDArray[Any]) -> Obstacles:
+        """Some of them: a boolean or an index array."""
+        rows = np.arange(len(self))[mask]
+        return Obstacles(
+            self.positions[rows],
+            self.covariances[rows],
+            self.radii[rows],
+            self.velocities[rows],
+            tuple(self.labels[row] for row in rows),
+            tuple(self.ids[row] for row in rows),
+        )
+
+    def joined(self, other: Obstacles) -> Obstacles:
+        """These, then the others."""
+        return Obstacles(
+            np.concatenate([self.positions, other.positions]),
+            np.concatenate([self.covariances, other.covariances]),
+            np.concatenate([self.radii, other.radii]),
+            np.concatenate([self.velocities, other.velocities]),
+            self.labels + other.labels,
+            self.ids + other.ids,
+        )
+
     @property
     def usable(self) -> bool:
         """Whether every number that places an obstacle is finite, no radius is negative, and
@@ -118,6 +141,15 @@ class Obstacles:
             positions=moved,
             covariances=turn @ self.covariances @ turn.T,
             velocities=self.velocities @ turn.T,
+        )
+
+    def or_at(self, other: Obstacles) -> Obstacles:
+        """The same obstacles, large enough to cover both where they are here and in `other`."""
+        half = (other.positions - self.positions) / 2
+        return replace(
+            other,
+            positions=self.positions + half,
+            radii=self.radii + np.hypot(half[:, 0], half[:, 1]),
         )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections import deque
 from dataclasses import dataclass
 
 import cv2
@@ -50,11 +52,16 @@ def noise_level(grey: npt.NDArray[np.uint8]) -> float:
 
 
 REPEATED = "repeated"
-"""Fault of a picture that is the one before, bit for bit.
+"""Fault of a picture that is one of the last few, bit for bit.
 
-A sensor's own noise changes every real picture, so this is a frozen camera or a second copy of one
-picture. Neither is a new look: it must not make the last look younger.
+A sensor's own noise changes every real picture, so this is a frozen camera, a driver that goes
+round its ring of old buffers, or a second copy of one picture. None of them is a new look: it must
+not make the last look younger.
 """
+
+
+BUFFERS = 16
+"""Pictures that a new one is compared with; camera drivers go round 4 to 8 buffers."""
 
 
 class PictureWatch:
@@ -62,7 +69,7 @@ class PictureWatch:
 
     def __init__(self, settings: PictureSettings) -> None:
         self.settings = settings
-        self._last = b""
+        self._recent: deque[bytes] = deque(maxlen=BUFFERS)
 
     def fault(self, image: npt.NDArray[np.uint8]) -> str:
         """Why the picture is not usable, or an empty string.
@@ -76,9 +83,9 @@ class PictureWatch:
         height, width = grey.shape
         top, left = max(height - _WINDOW[0], 0) // 2, max(width - _WINDOW[1], 0) // 2
         window = np.ascontiguousarray(grey[top : top + _WINDOW[0], left : left + _WINDOW[1]])
-        content = window.tobytes()
-        repeated = content == self._last
-        self._last = content
+        content = hashlib.blake2b(window.data, digest_size=16).digest()
+        repeated = content in self._recent
+        self._recent.append(content)
         sample = grey[:: max(height // 64, 1), :: max(width // 64, 1)]
         if float(np.percentile(sample, 90)) < self.settings.min_brightness:
             return "dark"

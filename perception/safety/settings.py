@@ -26,7 +26,7 @@ _ZONE_KEYS = (
     *(field.name for field in fields(Zone) if field.name not in ("name", "shape")),
 )
 _WATCHDOG_KEYS = tuple(field.name for field in fields(WatchdogSettings))
-_OWN_KEYS = ("sigmas", "unknown_speed")
+_OWN_KEYS = ("sigmas", "unknown_speed", "sight_near", "sight_angle")
 SETTING_KEYS = ("classes", "zones", "watch_camera", *_OWN_KEYS, *_WATCHDOG_KEYS)
 """Keys of the guardian's settings besides the zones' own names."""
 
@@ -44,7 +44,8 @@ def guardian_settings(data: Mapping[str, Any]) -> GuardianSettings:
     """Build settings from a mapping; raises InputError naming the key, e.g. "stop.radius".
 
     Keys: `classes` (names), `zones` (names, each with a mapping of its own under that key),
-    `watch_camera`, `sigmas`, `unknown_speed` and the fields of `WatchdogSettings`.
+    `watch_camera`, `sigmas`, `unknown_speed`, `sight_near`, `sight_angle` and the fields of
+    `WatchdogSettings`.
     """
     names = _names(data, "zones")
     classes = _names(data, "classes")

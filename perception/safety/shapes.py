@@ -92,11 +92,16 @@ class Polygon:
 Outline = Circle | Polygon
 
 
+SIDEWAYS = 0.01
+"""m/s of vy that count as numerical noise."""
+
+
 @dataclass(frozen=True, slots=True)
 class VelocityPart:
     """The polygon that applies while the velocity is in both ranges, bounds included.
 
     linear_min, linear_max: m/s of vx (negative backwards). theta_min, theta_max: rad/s of wz.
+    None covers sideways motion, which no part speaks of.
     """
 
     polygon: Polygon
@@ -117,7 +122,8 @@ class VelocityPart:
 
     def covers(self, twist: Twist) -> bool:
         return (
-            self.linear_min <= twist.vx <= self.linear_max
+            abs(twist.vy) <= SIDEWAYS
+            and self.linear_min <= twist.vx <= self.linear_max
             and self.theta_min <= twist.wz <= self.theta_max
         )
 

@@ -166,10 +166,16 @@ class CommandWatch:
     """Judges velocity commands: a command has an age, and silence means stop."""
 
     def __init__(self) -> None:
-        self._received_ns: int | None = None
+        self.restart()
 
     def restart(self) -> None:
-        self._received_ns = None
+        self._received_ns: int | None = None
+        self._stamp_ns = 0
+
+    def outdated(self, stamp_ns: int, times: Times, settings: WatchdogSettings) -> bool:
+        """Whether a later stamped command has come already, by the clock as it is now."""
+        newest = times.now_ns + settings.future_tolerance * NANOSECONDS
+        return 0 < stamp_ns < self._stamp_ns <= newest
 
     def accept(self, stamp_ns: int, times: Times, settings: WatchdogSettings) -> str:
         """Take note of a command; why it must not be obeyed, or an empty string.
@@ -183,6 +189,7 @@ class CommandWatch:
             if age < -settings.future_tolerance:
                 return "command from the future"
         self._received_ns = times.silence_ns
+        self._stamp_ns = stamp_ns
         return ""
 
     def fault(self, times: Times, settings: WatchdogSettings) -> str:
@@ -190,6 +197,8 @@ class CommandWatch:
         if self._received_ns is None:
             return "no command"
         silence = (times.silence_ns - self._received_ns) / NANOSECONDS
-        if not 0 <= silence <= settings.command_timeout:
+        # A stamp tells when the wish was made; how long it lay on its way counts too.
+        age = (times.now_ns - self._stamp_ns) / NANOSECONDS if self._stamp_ns else silence
+        if not 0 <= silence <= settings.command_timeout or age > settings.command_timeout:
             return "command stale"
         return ""

@@ -95,7 +95,8 @@ class GuardianRig:
             "zones": '["halt"]',
             "halt": '{shape: circle, radius: 1.0, action: stop, classes: ["person"]}',
         }
-        for name, value in (defaults | parameters).items():
+        given = {name: value for name, value in (defaults | parameters).items() if value}
+        for name, value in given.items():
             lines.append(f"    {name}: {value}")
         return "\n".join(lines) + "\n"
 

@@ -8,8 +8,13 @@ import pytest
 rclpy = pytest.importorskip("rclpy", reason="needs ROS 2: pip install waysight[ros]")
 pytest.importorskip("vision_msgs", reason="needs vision_msgs: python -m ros_nodes.setup_ros")
 
+from diagnostic_msgs.msg import DiagnosticArray  # noqa: E402
+from geometry_msgs.msg import Twist  # noqa: E402
+from nav_msgs.msg import Odometry  # noqa: E402
 from rcl_interfaces.msg import Parameter, ParameterType, ParameterValue  # noqa: E402
 from rcl_interfaces.srv import SetParametersAtomically  # noqa: E402
+from std_srvs.srv import Trigger  # noqa: E402
+from vision_msgs.msg import Detection3DArray  # noqa: E402
 
 from tests.ros_nodes.guardian_rig import (  # noqa: E402
     PATIENCE,
@@ -44,6 +49,11 @@ def fresh(tmp_path):
 
 
 def set_parameter(rig, name, value):
+    return set_parameters(rig, {name: value})
+
+
+def set_parameters(rig, values):
+    """All in one atomic call."""
     client = rig.node.create_client(SetParametersAtomically, "guardian/set_parameters_atomically")
     assert client.wait_for_service(timeout_sec=PATIENCE)
     kinds = {
@@ -51,10 +61,12 @@ def set_parameter(rig, name, value):
         float: (ParameterType.PARAMETER_DOUBLE, "double_value"),
         str: (ParameterType.PARAMETER_STRING, "string_value"),
     }
-    number, field = kinds[type(value)]
-    given = Parameter(name=name, value=ParameterValue(type=number, **{field: value}))
-    future = client.call_async(SetParametersAtomically.Request(parameters=[given]))
-    rig.wait_for(future.done, f"the answer to {name}")
+    given = []
+    for name, value in values.items():
+        number, field = kinds[type(value)]
+        given.append(Parameter(name=name, value=ParameterValue(type=number, **{field: value})))
+    future = client.call_async(SetParametersAtomically.Request(parameters=given))
+    rig.wait_for(future.done, f"the answer to {list(values)}")
     return future.result().result
 
 
@@ -201,6 +213,91 @@ def test_a_live_parameter_takes_effect(rig):
     rig.drive_until_stopped(("person", 2.0, 0.0))
     assert set_parameter(rig, "halt.radius", 1.0).successful
     rig.drive_until_moving(("person", 2.0, 0.0))
+
+
+def test_parameters_of_one_call_take_effect_together(rig):
+    both = {"source_timeout": 0.1, "halt.radius": 1.1}
+    assert set_parameters(rig, both).successful
+    rig.drive_until_stopped(late=0.2)
+    rig.wait_for(lambda: "detections late" in rig.reason(), "the reason")
+    assert set_parameters(rig, {"source_timeout": 0.5, "halt.radius": 1.0}).successful
+    rig.drive_until_moving()
+
+
+def test_a_refused_call_changes_nothing(rig):
+    answer = set_parameters(rig, {"source_timeout": 5.0, "halt.radius": -1.0})
+    assert not answer.successful
+    rig.drive_until_moving()
+    rig.drive_until_stopped(late=1.0)
+
+
+def test_whoever_vanished_close_by_holds_until_an_operator_has_looked(rig):
+    rig.drive_until_moving()
+    rig.drive_until_stopped(("person", 0.8, 0.0))
+    rig.drive_until(lambda: "person out of sight" in rig.reason(), "the memory")
+    for _ in range(30):
+        rig.tick()
+    assert rig.speed == 0
+    client = rig.node.create_client(Trigger, "guardian/release")
+    assert client.wait_for_service(timeout_sec=PATIENCE)
+    future = client.call_async(Trigger.Request())
+    rig.drive_until(future.done, "the answer")
+    assert future.result().success
+    assert future.result().message == "1 obstacles out of sight forgotten"
+    rig.drive_until_moving()
+
+
+def test_a_second_source_of_obstacles_stops(rig):
+    rig.drive_until_moving()
+    other = rig.node.create_publisher(Detection3DArray, "obstacles", 10)
+    rig.drive_until_stopped()
+    rig.node.destroy_publisher(other)
+    rig.drive_until_moving()
+
+
+def test_a_second_publisher_of_velocities_is_told(rig):
+    heard = []
+    rig.node.create_subscription(DiagnosticArray, "/diagnostics", heard.append, 10)
+    other = rig.node.create_publisher(Twist, "cmd_vel", 10)
+    rig.drive_until(lambda: any("other publishers" in said for said in sentences(heard)), "a word")
+    rig.node.destroy_publisher(other)
+
+
+def sentences(arrays):
+    return [status.message for array in arrays for status in array.status]
+
+
+def test_a_robot_that_moves_uncommanded_is_judged_by_its_odometry(fresh):
+    car = '{shape: circle, radius: 1.0, action: warn, time_to_collision: 2.0, classes: ["person"]}'
+    rig = fresh(halt=car).start()
+    odometry = rig.node.create_publisher(Odometry, "odom", 10)
+    measured = Odometry()
+    measured.twist.twist.linear.x = 10.0
+    rig.drive_until(lambda: rig.reason() == "free", "a free way", ("person", 90.0, 0.0), vx=0.0)
+    began = time.monotonic()
+    while "halt: person" not in rig.reason():
+        # Who stands is come up to as fast as the robot moves.
+        ahead = 90.0 - 10.0 * (time.monotonic() - began)
+        assert ahead > 2.0, "never warned"
+        odometry.publish(measured)
+        rig.tick(("person", ahead, 0.0), vx=0.0)
+
+
+def test_absurd_odometry_ends_nothing(rig):
+    odometry = rig.node.create_publisher(Odometry, "odom", 10)
+    absurd = Odometry()
+    absurd.twist.twist.angular.z = 1.7e308
+    for _ in range(5):
+        odometry.publish(absurd)
+        rig.tick(("person", 3.0, 0.0))
+    rig.drive_until_moving()
+
+
+def test_without_zones_the_node_says_so(fresh):
+    rig = fresh(zones=None, halt=None, rate=30.0).start()
+    heard = []
+    rig.node.create_subscription(DiagnosticArray, "/diagnostics", heard.append, 10)
+    rig.drive_until(lambda: any("no zone" in said for said in sentences(heard)), "a word")
 
 
 def test_the_process_still_runs_after_all_that(rig):

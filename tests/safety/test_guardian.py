@@ -214,7 +214,8 @@ def test_a_faster_command_during_the_hold_is_still_limited():
 
 
 def test_approach_holds_its_last_factor():
-    rig = Rig(Zone("approach", FOOTPRINT, Action.APPROACH), command=Twist(1.0))
+    approach = Zone("approach", FOOTPRINT, Action.APPROACH)
+    rig = Rig(approach, command=Twist(1.0), sight_near=0.0)
     rig.see((1.5, 0.0))
     seen = rig.run(STEP).ratio
     rig.see()
@@ -379,3 +380,21 @@ def test_settings_out_of_range_or_twice_are_refused():
 def test_obstacles_of_unequal_lengths_are_a_programming_error():
     with pytest.raises(ValueError, match="positions"):
         Obstacles.create([(1, 0)], ["person", "person"])
+
+
+def test_no_part_of_a_velocity_polygon_covers_sideways_motion():
+    shape = VelocityPolygon((VelocityPart(AHEAD, -2.0, 2.0, -3.0, 3.0),))
+    rig = Rig(stop(shape=shape), command=Twist(0.5))
+    assert rig.run(0.1).cause is Cause.FREE
+    rig.command = Twist(0.0, 1.5)
+    decision = rig.run(0.1)
+    assert decision.twist == STOPPED
+    assert decision.reason == "stop: velocity not covered by the zone"
+
+
+def test_a_command_overtaken_by_a_later_one_is_not_obeyed():
+    rig = Rig(stop())
+    now = rig.times.now_ns
+    rig.guardian.command(STOPPED, now, rig.times)
+    rig.guardian.command(DRIVE, now - 400_000_000, rig.times)
+    assert rig.guardian.decide(rig.times).twist == STOPPED

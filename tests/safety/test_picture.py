@@ -52,6 +52,14 @@ def test_the_same_picture_again_is_no_new_look():
     assert camera.fault(scene()) == ""
 
 
+def test_a_driver_that_goes_round_its_old_buffers_shows_nothing_new():
+    camera = watch()
+    buffers = [scene() for _ in range(8)]
+    assert [camera.fault(buffer) for buffer in buffers] == [""] * 8
+    assert {camera.fault(buffer) for _ in range(3) for buffer in buffers} == {"repeated"}
+    assert camera.fault(scene()) == ""
+
+
 @pytest.mark.parametrize(
     "image",
     [

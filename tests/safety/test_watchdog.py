@@ -203,6 +203,24 @@ def test_stamped_commands_must_be_of_now():
     assert commands.accept(stamp, at(START - 0.2), SETTINGS) == "command from the future"
 
 
+def test_the_age_of_a_command_counts_from_its_stamp():
+    commands = CommandWatch()
+    assert commands.accept(round(START * 1e9), at(START + 0.4), SETTINGS) == ""
+    assert commands.fault(at(START + 0.5), SETTINGS) == ""
+    assert commands.fault(at(START + 0.51), SETTINGS) == "command stale"
+
+
+def test_a_command_that_was_overtaken_is_told_from_a_new_one():
+    commands = CommandWatch()
+    stamp = round(START * 1e9)
+    commands.accept(stamp, at(START), SETTINGS)
+    assert commands.outdated(stamp - 1, at(START), SETTINGS)
+    assert not commands.outdated(stamp, at(START), SETTINGS)
+    assert not commands.outdated(0, at(START), SETTINGS)
+    # After a clock that went back, earlier stamps are new.
+    assert not commands.outdated(stamp - 5_000_000_000, at(START - 4.9), SETTINGS)
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [

@@ -1,0 +1,294 @@
+"""Not seen is not gone: what held the robot and left the camera's sight goes on holding it."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perception.errors import InputError
+from perception.safety import (
+    STOPPED,
+    Action,
+    Cause,
+    Guardian,
+    GuardianSettings,
+    Obstacles,
+    Times,
+    Twist,
+    WatchdogSettings,
+    Zone,
+)
+from perception.safety.memory import MOST, REAPPEARS_WITHIN
+from perception.safety.shapes import Circle, Polygon
+
+AHEAD = Polygon(((2, -1), (2, 1), (-0.5, 1), (-0.5, -1)))
+STOP = Zone("stop", AHEAD, Action.STOP, release_after=0.5)
+STEP = 0.05
+
+
+class Rig:
+    """A guardian at 20 Hz; `see` says what the pictures show from now on."""
+
+    def __init__(self, *zones, **settings):
+        self.guardian = Guardian(
+            GuardianSettings(
+                zones=zones or (STOP,),
+                classes=("person", "pallet"),
+                watchdog=WatchdogSettings(recovery_frames=1),
+                **{"sight_near": 1.5, "sight_angle": 0.7, **settings},
+            )
+        )
+        self.seconds = 10.0
+        self.command = Twist(0.5)
+        self.odometry = None
+        self.see()
+        self.run(0.2)
+
+    @property
+    def times(self):
+        return Times(round(self.seconds * 1e9), round(self.seconds * 1e9))
+
+    def see(self, *people, velocity=(0.0, 0.0), label="person"):
+        """people: (id, x, y) each."""
+        self.seen = Obstacles.create(
+            [(x, y) for _, x, y in people],
+            [label] * len(people),
+            radii=0.3,
+            velocities=[velocity] * len(people),
+            ids=[name for name, _, _ in people],
+        )
+
+    def run(self, seconds, pictures=True):
+        for _ in range(max(round(seconds / STEP), 1)):
+            self.seconds += STEP
+            if self.odometry is not None:
+                self.guardian.moved(self.odometry, self.times)
+            if pictures:
+                self.guardian.observe(self.seen, self.times.now_ns, True, self.times)
+            self.guardian.command(self.command, 0, self.times)
+            decision = self.guardian.decide(self.times)
+        return decision
+
+    def somebody_comes_close(self, name="1", y=0.0):
+        for x in (1.9, 1.6, 1.3, 1.0):
+            self.see((name, x, y), velocity=(-0.6, 0.0))
+            assert self.run(0.2).twist == STOPPED
+        self.see()
+        return self.run(STEP)
+
+
+def test_somebody_who_came_too_close_to_be_seen_holds_the_robot():
+    rig = Rig()
+    decision = rig.somebody_comes_close()
+    for _ in range(30):
+        assert decision.twist == STOPPED
+        assert decision.reason == "stop: person out of sight"
+        decision = rig.run(2.0)
+
+
+def test_they_are_let_go_when_they_are_seen_to_leave():
+    rig = Rig()
+    rig.somebody_comes_close()
+    for x in (1.4, 1.8):
+        rig.see(("2", x, 0.2), velocity=(0.6, 0.0))  # the tracker takes them for somebody new
+        assert rig.run(0.2).twist == STOPPED
+    rig.see(("2", 4.0, 0.2))
+    assert rig.run(1.0).cause is Cause.FREE
+    rig.see()
+    assert rig.run(1.0).cause is Cause.FREE
+
+
+def test_somebody_else_further_off_does_not_let_them_go():
+    rig = Rig()
+    rig.somebody_comes_close()
+    rig.see(("2", 1.0 + REAPPEARS_WITHIN + 1.5, 0.0))
+    assert rig.run(3.0).twist == STOPPED
+
+
+def test_somebody_who_was_there_all_along_does_not_let_them_go():
+    rig = Rig()
+    rig.see(("1", 1.0, 0.0), ("2", 1.6, 0.0))
+    rig.run(0.5)
+    rig.see(("2", 1.6, 0.0))
+    rig.run(0.5)
+    rig.see(("2", 4.0, 0.0))
+    assert rig.run(3.0).reason == "stop: person out of sight"
+
+
+def test_two_people_do_not_vanish_into_one():
+    rig = Rig()
+    rig.see(("1", 1.0, 0.2), ("2", 1.0, -0.2))
+    rig.run(0.5)
+    rig.see()
+    rig.run(0.5)
+    rig.see(("3", 1.6, 0.0))
+    rig.run(0.5)
+    assert len(rig.guardian.hidden) == 1
+    rig.see(("3", 4.0, 0.0))
+    assert rig.run(3.0).twist == STOPPED
+
+
+def test_another_class_does_not_let_them_go():
+    rig = Rig()
+    rig.somebody_comes_close()
+    rig.see(("2", 1.4, 0.0), label="pallet")
+    rig.run(0.5)
+    rig.see()
+    rig.run(0.5)
+    assert "person" in rig.guardian.hidden.labels
+
+
+def test_whoever_walks_out_of_the_picture_is_gone():
+    rig = Rig()
+    rig.see(("1", 0.9, 0.8), velocity=(0.0, 1.0))
+    assert rig.run(0.2).twist == STOPPED
+    rig.see()
+    assert rig.run(1.0).cause is Cause.FREE
+
+
+def test_what_vanishes_in_plain_sight_is_gone_after_the_hold():
+    rig = Rig()
+    rig.see(("1", 1.95, 0.0))
+    assert rig.run(0.2).twist == STOPPED
+    rig.see()
+    assert rig.run(0.3).reason == "stop: held"
+    assert rig.run(0.5).cause is Cause.FREE
+
+
+def test_what_never_held_the_robot_is_not_remembered():
+    rig = Rig()
+    rig.see(("1", 1.0, 2.0))
+    assert rig.run(0.2).cause is Cause.FREE
+    rig.see()
+    rig.run(0.2)
+    assert len(rig.guardian.hidden) == 0
+
+
+def test_a_warning_zone_holds_nothing():
+    rig = Rig(Zone("warning", AHEAD, Action.WARN))
+    rig.see(("1", 1.0, 0.0))
+    rig.run(0.2)
+    rig.see()
+    rig.run(0.2)
+    assert len(rig.guardian.hidden) == 0
+
+
+def test_a_camera_that_fails_meanwhile_makes_nobody_go_away():
+    rig = Rig()
+    rig.somebody_comes_close()
+    assert rig.run(3.0, pictures=False).cause is Cause.WATCHDOG
+    assert rig.run(3.0).reason == "stop: person out of sight"
+
+
+def test_somebody_seen_last_before_a_failure_is_still_there_after_it():
+    rig = Rig()
+    rig.see(("1", 1.0, 0.0))
+    rig.run(0.5)
+    rig.see()
+    rig.run(3.0, pictures=False)
+    assert rig.run(3.0).reason == "stop: person out of sight"
+
+
+def test_an_operator_who_has_looked_lets_the_robot_go():
+    rig = Rig()
+    rig.somebody_comes_close()
+    assert rig.guardian.forget() == 1
+    assert rig.run(1.0).cause is Cause.FREE
+    assert rig.guardian.forget() == 0
+
+
+def test_a_robot_that_turns_and_sees_nobody_there_goes_on():
+    rig = Rig()
+    rig.see(("1", 1.6, 0.95))  # beyond 0.5 rad to the left
+    rig.guardian.configure(GuardianSettings((STOP,), ("person",), sight_near=1.5, sight_angle=0.5))
+    assert rig.run(0.2).twist == STOPPED
+    rig.see()
+    assert rig.run(2.0).reason == "stop: person out of sight"
+    rig.odometry = Twist(wz=0.3)  # moved by hand
+    rig.run(0.8)
+    rig.odometry = STOPPED
+    assert rig.run(1.0).cause is Cause.FREE
+
+
+def test_what_is_out_of_sight_stays_where_it_is_while_the_robot_drives():
+    slow = Zone("slow", AHEAD, Action.LIMIT, linear_limit=0.2)
+    rig = Rig(slow)
+    rig.see(("1", 1.0, 0.9))
+    rig.run(0.2)
+    rig.see()
+    rig.odometry = Twist(0.2)
+    rig.run(STEP)
+    before = rig.guardian.hidden.positions[0]
+    rig.run(2.0)
+    assert rig.guardian.hidden.positions[0] == pytest.approx(before - [0.4, 0.0], abs=0.02)
+
+
+def test_too_many_to_compare_hold_the_robot():
+    rig = Rig()
+    crowd = [(str(i), 1.0, 0.0) for i in range(150)]
+    rig.see(*crowd)
+    rig.run(0.2)
+    rig.see(*[(f"new{i}", 1.2, 0.0) for i in range(150)])
+    rig.run(STEP)
+    assert len(rig.guardian.hidden) == MOST
+
+
+@pytest.mark.parametrize(("field", "value"), [("sight_near", -1.0), ("sight_angle", math.nan)])
+def test_impossible_limits_of_sight_are_refused(field, value):
+    with pytest.raises(InputError, match=field):
+        GuardianSettings(**{field: value})
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.floats(0.6, 1.4),
+    st.floats(-0.6, 0.6),
+    st.lists(st.tuples(st.floats(3.5, 9.0), st.floats(-3, 3)), max_size=3),
+)
+def test_nobody_is_driven_at_who_was_last_seen_close(x, y, others):
+    rig = Rig()
+    rig.see(("1", x, y))
+    rig.run(0.2)
+    for number, place in enumerate(others):
+        rig.see((f"other{number}", *place))
+        assert rig.run(1.0).twist == STOPPED
+    rig.see()
+    assert rig.run(2.0).twist == STOPPED
+
+
+# What the robot really does ---------------------------------------------------------------------
+
+
+def test_time_to_collision_heeds_the_measured_velocity_where_nobody_commands():
+    warning = Zone("warning", Circle(1.0), Action.WARN, time_to_collision=2.0)
+    rig = Rig(warning)
+    rig.command = STOPPED
+    rig.see(("car", 15.0, 0.0))
+    assert not rig.run(0.2).zones
+    rig.odometry = Twist(10.0)
+    assert [report.name for report in rig.run(0.2).zones] == ["warning"]
+    rig.odometry = None
+    assert not rig.run(2.0).zones  # an old measurement says nothing
+
+
+@pytest.mark.parametrize("turns", [-1.5, 1.5])
+def test_a_robot_that_may_not_follow_its_command_leaves_nobody_behind(turns):
+    """Commanded to turn, it may stand: who was in the zone counts there too."""
+    rig = Rig(sight_near=0.0, sight_angle=math.pi)
+    rig.command = Twist(0.0, wz=turns)
+    rig.see()
+    rig.run(0.5)
+    place = np.array([[1.9, math.copysign(0.9, -turns)]])
+    seen = Obstacles.create(place, ["person"], velocities=[(0.0, 0.0)])
+    rig.seconds += 0.35
+    rig.guardian.observe(seen, rig.times.now_ns - 300_000_000, True, rig.times)
+    assert rig.guardian.decide(rig.times).twist == STOPPED
+
+
+def test_a_measurement_that_is_no_number_is_not_taken():
+    rig = Rig(Zone("warning", Circle(1.0), Action.WARN, time_to_collision=2.0))
+    rig.see(("car", 15.0, 0.0))
+    rig.odometry = Twist(math.nan)
+    assert not rig.run(0.2).zones
