@@ -93,6 +93,17 @@ class Picture:
     draw: float = 1.0
     lost: int = 0
 
+    def labels_all(self, channel: int) -> bool:
+        """Whether every object of a ranking channel is labelled, small ones apart."""
+        whole = (0, 0, self.width, self.height)
+        of_channel = self.regions[self.regions[:, 4] == channel]
+        open_areas = of_channel[np.isinf(of_channel[:, 5]), :4]
+        return not (open_areas == np.array(whole, np.float32)).all(axis=1).any()
+
+    def shows(self, channel: int, model: ModelSettings) -> bool:
+        """Whether an object of a ranking channel is labelled."""
+        return any(channel_of(model, int(label)) == channel for label in self.labels)
+
 
 def read_set(settings: SetSettings, model: ModelSettings, root: Path) -> list[Picture]:
     """All pictures of a set: COCO json, or any other format that `perception.datasets` reads.

@@ -77,7 +77,8 @@ class TrainSettings:
         instead (it counts across restarts) and `steps` only bounds it.
     evaluate_every: steps between evaluations; a checkpoint is written with each of them and every
         `checkpoint_every` steps.
-    patience: evaluations without improvement after which the run stops; 0 never.
+    patience: evaluations without improvement (of the mean of all ranking channels that a validation
+        set labels) after which the run stops; 0 never.
     bad_steps: steps in a row with a loss that is not finite after which the run stops.
     ema_decay, ema_tau: see `optimise.Average`.
     optimiser: "adamw", "muon" (for dense convolutions, AdamW for the rest) or "sgd".
