@@ -15,6 +15,7 @@ from perception.errors import InputError
 from perception.geometry.boxes import iof_matrix, iou_matrix
 from perception.labels import nearest
 from perception.models.settings import ModelSettings
+from perception.train import ranges
 from perception.train.coco_json import (
     CocoFile,
     join_problems,
@@ -71,6 +72,17 @@ class SetSettings:
     filled: str = ""
     fill_above: Mapping[str, float] = field(default_factory=dict)
     split: str = ""
+
+    def __post_init__(self) -> None:
+        ranges.at_least(self, 0, "weight")
+        if not self.unlabelled_below_area <= 1:
+            raise InputError(
+                f"unlabelled_below_area is {self.unlabelled_below_area}, expected a share of the "
+                "picture or -1"
+            )
+        for channel, score in self.fill_above.items():
+            if not 0 <= score <= 1:
+                raise InputError(f"fill_above: {channel} is {score}, expected 0 to 1")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -31,7 +31,7 @@ def load_source(settings: RunSettings) -> Source:
         for one, found in zip(data.train, sets, strict=True)
         for picture in weigh(found, one, counts, data)
     ]
-    if not pictures:
+    if not any(picture.draw > 0 for picture in pictures):
         raise InputError("data.train: no pictures to train on")
     return Source(pictures, [_cache(found, data) for found in sets])
 
