@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from perception.datasets.dataset import Dataset
 from perception.datasets.opening import open_dataset
 from perception.datasets.sample import Sample
 from perception.errors import InputError
@@ -49,7 +45,8 @@ def read_dataset(settings: SetSettings, model: ModelSettings, root: Path) -> lis
     if data.format in NAMES_ALL:
         check_classes(settings, list(data.names), spec)
     targets = [class_target(name, spec, settings, model) for name in data.names]
-    below = area_limit(settings, _info(data), spec)
+    # The reader keeps a COCO file's info since it writes it again; other formats have none.
+    below = area_limit(settings, getattr(data, "info", {}), spec)
     pictures, problems, splits = [], [], set()
     for sample in data:
         splits.add(sample.split)
@@ -69,13 +66,6 @@ def read_dataset(settings: SetSettings, model: ModelSettings, root: Path) -> lis
     if problems:
         raise InputError(f"{spec}: {join_problems(problems)}")
     return pictures
-
-
-def _info(data: Dataset) -> Mapping[str, Any]:
-    """What a COCO file says of itself under `info`."""
-    info = data.store.meta.get("facts", {}).get("info") or {}
-    plain = json.loads(info) if isinstance(info, str) else info
-    return plain if isinstance(plain, dict) else {}
 
 
 def _problem(sample: Sample) -> str:

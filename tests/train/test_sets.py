@@ -133,6 +133,18 @@ def test_small_objects_may_be_unlabelled(tmp_path: Path) -> None:
     assert regions[:, 5] == pytest.approx([4096, 4096])
 
 
+def test_small_objects_may_be_unlabelled_however_the_set_is_named(tmp_path: Path) -> None:
+    dataset = pytest.importorskip("perception.datasets.dataset", reason="needs the extra 'data'")
+    if not hasattr(dataset.Dataset, "info"):
+        pytest.skip("this reader does not keep the info of a COCO file")
+    write_set(tmp_path, [row(1, [10, 10, 20, 20])], info={"unlabelled_below_area": 0.01})
+    settings = SetSettings("coco:set.json", {"tram": "ignore"}, ("vehicle", "person"))
+    (picture,) = read_set(settings, MODEL, tmp_path)
+    assert picture.regions[:, 5] == pytest.approx([4096, 4096])
+    settings = dataclasses.replace(settings, unlabelled_below_area=0.0)
+    assert len(read_set(settings, MODEL, tmp_path)[0].regions) == 0
+
+
 def test_crowds_and_ignored_classes_become_regions(tmp_path: Path) -> None:
     write_set(
         tmp_path,
