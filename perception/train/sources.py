@@ -50,10 +50,16 @@ def val_names(sets: Sequence[SetSettings]) -> list[str]:
 
     Scores are kept by name: of two sets with one name the first would be lost.
     """
-    short = [Path(one.annotations).parent.name or Path(one.annotations).stem for one in sets]
+    short = [_folder_name(Path(one.annotations)) for one in sets]
     whole = [" ".join(filter(None, (one.annotations, one.split))) for one in sets]
     names = [s if short.count(s) == 1 else w for s, w in zip(short, whole, strict=True)]
     return [n if names.count(n) == 1 else f"{n} #{i}" for i, n in enumerate(names)]
+
+
+def _folder_name(path: Path) -> str:
+    """The name of a file's folder, in COCO's own layout of the one above `annotations`."""
+    folder = path.parent.parent if path.parent.name == "annotations" else path.parent
+    return folder.name or path.stem
 
 
 def remarks(source: Source, val: Sequence[ValSet]) -> list[str]:

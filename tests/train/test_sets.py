@@ -16,6 +16,9 @@ from perception.errors import InputError
 from perception.models.settings import ModelSettings
 from perception.train.augment import AugmentSettings, place
 from perception.train.sets import KIND_UNKNOWN, Picture, SetSettings, read_set
+from perception.train.settings import DataSettings, RunSettings, TeacherSettings
+from perception.train.teacher import fill_labels
+from tests.onnx_models import bright_cell_detector
 
 MODEL = ModelSettings(("car", "truck", "person"), ("car", "truck"))
 
@@ -201,6 +204,40 @@ def test_a_teacher_fills_missing_labels_and_names_kinds(tmp_path: Path) -> None:
     assert picture.labels.tolist() == [1, 0]
     assert picture.boxes[1].tolist() == [300, 300, 360, 360]
     assert [tuple(r[:2]) for r in picture.regions.tolist()] == [(400, 400)]
+
+
+def test_a_teacher_finds_the_pictures_of_cocos_own_layout(tmp_path: Path) -> None:
+    write_splits(tmp_path)
+    bright = np.zeros((64, 64, 3), np.uint8)
+    bright[32:48, 32:48] = 255
+    cv2.imwrite(str(tmp_path / "images/train/train.png"), bright)
+    bright_cell_detector(tmp_path / "teacher.onnx", width=64, height=64)
+    settings = RunSettings(
+        MODEL,
+        DataSettings(
+            str(tmp_path),
+            (
+                SetSettings(
+                    "annotations/instances_train.json",
+                    {"tram": "ignore"},
+                    fill_above={"person": 0.5},
+                ),
+            ),
+            cache=str(tmp_path / "cache"),
+            teacher=TeacherSettings(str(tmp_path / "teacher.onnx"), classes={"bright": "person"}),
+        ),
+    )
+    (one,) = fill_labels(settings).data.train
+    (picture,) = read_set(one, MODEL, tmp_path)
+    assert picture.boxes[1:].tolist() == [[32, 32, 48, 48]]
+    folder = dataclasses.replace(
+        settings,
+        data=dataclasses.replace(
+            settings.data, train=(SetSettings("coco:.", fill_above={"person": 0.5}),)
+        ),
+    )
+    with pytest.raises(InputError, match="no such COCO json, which fill_above needs"):
+        fill_labels(folder)
 
 
 def test_a_rider_that_a_teacher_finds_is_neither_taught_nor_punished(tmp_path: Path) -> None:

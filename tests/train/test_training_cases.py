@@ -280,6 +280,7 @@ def test_pictures_in_training_and_validation_and_lost_labels_are_told(tiny_root:
 def test_scores_of_sets_in_one_folder_are_kept_apart() -> None:
     sets = [SetSettings("a/train.json"), SetSettings("b/x.json"), SetSettings("b/y.json")]
     assert val_names(sets) == ["a", "b/x.json", "b/y.json"]
+    assert val_names([SetSettings("c/annotations/instances_val.json")]) == ["c"]
     halves = [SetSettings("yolo:b", split="one"), SetSettings("yolo:b", split="two")]
     assert val_names(halves) == ["yolo:b one", "yolo:b two"]
 
