@@ -279,6 +279,7 @@ def _run_kitti(args: argparse.Namespace) -> int:
     from perception.evaluate.kitti_files import read_frames  # brings pyarrow
 
     frames, remarks = read_frames(args.truth, args.results)
+    kitti.require_classes(frames, args.classes)
     scores = kitti.evaluate(frames, args.classes)
     names = [item.name for item in fields(kitti.KittiScore)]
     heads = [name.replace("_", " ") for name in names]

@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=0.005,
         metavar="AP",
-        help="AP50 (0..1) a build may lose against float32",
+        help="AP50 (0..1) a build may lose against float32 in any class or group",
     )
     parser.add_argument(
         "--pictures",

@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,16 @@ import msgspec
 import numpy as np
 
 from perception.errors import InputError
-from perception.evaluate.tables import BoxTables, Floats, Ints, Results, Truth, no_collection
+from perception.evaluate.tables import (
+    Bools,
+    BoxTables,
+    Floats,
+    Ints,
+    Results,
+    Truth,
+    no_collection,
+    with_regions,
+)
 from perception.files import read_text
 
 MAX_FAULTS_SHOWN = 20
@@ -38,6 +48,8 @@ class CocoTruth:
     image_ids, category_ids: id in the file -> position in `pictures`, `names`.
     class_names: `name` of each category as the file has it, "" none; `names` tells apart by id.
     attributes: attribute -> one text a picture, "" unknown.
+    truth: the annotations in the order of the file, then the ignore regions of the pictures, each
+        as a crowd of every class.
     occlusion, truncation: float64 (G,), 0 to 1, NaN unknown. distance: metres, NaN unknown.
     sequences: one text a picture, "" unknown.
     """
@@ -93,9 +105,10 @@ def read_truth(path: str | Path) -> CocoTruth:
         labels=check.index("category_id", category_ids),
         boxes=check.boxes(),
         areas=_areas(annotations, check),
-        crowd=np.array([bool(row.get("iscrowd", 0)) for row in annotations], dtype=np.bool_),
+        crowd=check.flags("iscrowd"),
     )
     check.finish(_truth_fault)
+    truth = with_regions(truth, _ignore_regions(path, images), len(categories))
     return CocoTruth(
         path=str(path),
         pictures=tuple(str(row.get("file_name", row["id"])) for row in images),
@@ -109,7 +122,7 @@ def read_truth(path: str | Path) -> CocoTruth:
             next((str(row[key]) for key in SEQUENCE_KEYS if row.get(key) not in (None, "")), "")
             for row in images
         ),
-        **{name: _fraction(annotations, name) for name in FRACTIONS},
+        **{name: _fraction(annotations, name, len(truth)) for name in FRACTIONS},
     )
 
 
@@ -127,8 +140,9 @@ def read_results(path: str | Path, truth: CocoTruth) -> Results:
     """Read COCO results for this ground truth; raises InputError with every fault, by index.
 
     A list of results, or an object whose `annotations` are results. As `waysight detect` writes
-    them, `image_id` may be a picture's file name, with its folders or without where one picture
-    alone is called so, and `category` a class name in place of `category_id`.
+    them, `image_id` may be a picture's file name, with its folders, with further ones before them
+    or without any where one picture alone is called so, and `category` a class name in place of
+    `category_id`.
     """
     sound = _sound_results(path, truth)
     return _checked_results(path, truth) if sound is None else sound
@@ -144,7 +158,7 @@ def _sound_results(path: str | Path, truth: CocoTruth) -> Results | None:
         return None
     boxes = np.array([row.bbox for row in rows], dtype=np.float64).reshape(-1, 4)
     scores = np.array([row.score for row in rows], dtype=np.float64)
-    if not (np.isfinite(boxes).all() and (boxes[:, 2:] >= 0).all() and np.isfinite(scores).all()):
+    if not (np.isfinite(boxes).all() and (boxes[:, 2:] >= 0).all() and _are_scores(scores)):
         return None
     return Results(np.array(image, np.int64), np.array(labels, np.int64), boxes, scores)
 
@@ -158,7 +172,8 @@ def _checked_results(path: str | Path, truth: CocoTruth) -> Results:
         raise InputError(f"{path}: expected a list of results, found {type(data).__name__}")
     rows = _objects(path, place, data)
     files, classes = _by_file_name(truth), _by_class_name(truth)
-    image_ids = {**_unique(files), **truth.image_ids}
+    called = {row["image_id"] for row in rows if isinstance(row.get("image_id"), str)}
+    image_ids = {**_by_tail(called, truth.pictures), **_unique(files), **truth.image_ids}
     check = _Checker(
         str(path), place, rows, image_ids, truth.category_ids, _unique(classes), (files, classes)
     )
@@ -166,7 +181,7 @@ def _checked_results(path: str | Path, truth: CocoTruth) -> Results:
         image=check.index("image_id", image_ids),
         labels=check.labels(),
         boxes=check.boxes(),
-        scores=check.numbers("score"),
+        scores=check.scores(),
     )
     check.finish(_result_fault)
     return results
@@ -184,6 +199,24 @@ def _by_file_name(truth: CocoTruth) -> Positions:
         whole.setdefault(name, []).append(number)
         last.setdefault(name.rpartition("/")[2], []).append(number)
     return last | whole
+
+
+def _by_tail(names: Collection[str], pictures: Sequence[str]) -> dict[str, int]:
+    """Pictures by names that end in their file name, as images/train/1.jpg does in train/1.jpg.
+
+    Only names that alone mean their picture: of images/train/1.jpg and images/val/1.jpg, one would
+    be scored on the labels of the other's 1.jpg.
+    """
+    counts = Counter(pictures)
+    known = {name: at for at, name in enumerate(pictures) if counts[name] == 1}
+    meant: dict[int, set[str]] = {}
+    for name in names:
+        parts = name.split("/")
+        tails = ("/".join(parts[i:]) for i in range(len(parts)))
+        tail = next((tail for tail in tails if tail in known), None)
+        if tail is not None:
+            meant.setdefault(known[tail], set()).add(name)
+    return {name: at for at, found in meant.items() if len(found) == 1 for name in found}
 
 
 def _by_class_name(truth: CocoTruth) -> Positions:
@@ -241,8 +274,18 @@ class _Checker:
             return np.zeros(len(self.rows), dtype=np.int64)
         return np.array(found, dtype=np.int64)
 
+    def flags(self, key: str) -> Bools:
+        found = [row.get(key) for row in self.rows]
+        self.sound &= all(map(_is_flag, found))
+        return np.array([bool(value) for value in found], dtype=np.bool_)
+
     def numbers(self, key: str) -> Floats:
         return self._column([row.get(key) for row in self.rows], (len(self.rows),))
+
+    def scores(self) -> Floats:
+        scores = self.numbers("score")
+        self.sound &= _are_scores(scores)
+        return scores
 
     def boxes(self) -> Floats:
         boxes = self._column([row.get("bbox") for row in self.rows], (len(self.rows), 4))
@@ -307,14 +350,28 @@ def _is_number(value: object) -> bool:
         return False
 
 
-def _truth_fault(row: Row) -> str:
-    box = row.get("bbox")
+def _are_scores(scores: Floats) -> bool:
+    """Whether all lie in 0..1: calibration and thresholds take them for probabilities."""
+    return bool(((scores >= 0) & (scores <= 1)).all())
+
+
+def _is_flag(value: object) -> bool:
+    return value is None or (isinstance(value, int) and value in (0, 1))
+
+
+def _box_fault(box: object) -> str:
     if not isinstance(box, list) or len(box) != 4 or not all(map(_is_number, box)):
         return f"bbox is {_short(box)}, expected 4 finite numbers"
-    if box[2] < 0 or box[3] < 0:
-        return f"bbox {_short(box)} has a negative size"
+    return f"bbox {_short(box)} has a negative size" if box[2] < 0 or box[3] < 0 else ""
+
+
+def _truth_fault(row: Row) -> str:
+    if fault := _box_fault(row.get("bbox")):
+        return fault
     if "area" in row and not _is_number(row["area"]):
         return f"area is {_short(row['area'])}, expected a finite number"
+    if not _is_flag(row.get("iscrowd")):
+        return f"iscrowd is {_short(row['iscrowd'])}, expected 0 or 1"
     return ""
 
 
@@ -323,7 +380,9 @@ def _result_fault(row: Row) -> str:
         return "has no score"
     if not _is_number(row["score"]):
         return f"score is {_short(row['score'])}, expected a finite number"
-    return _truth_fault({"bbox": row.get("bbox")})
+    if not 0 <= row["score"] <= 1:
+        return f"score is {_short(row['score'])}, expected 0 to 1"
+    return _box_fault(row.get("bbox"))
 
 
 def _short(value: object) -> str:
@@ -391,9 +450,27 @@ def _picture_attributes(images: Sequence[Row]) -> dict[str, tuple[str, ...]]:
     return {key: tuple(row.get(key, "") for row in flat) for key in keys}
 
 
-def _fraction(annotations: Sequence[Row], name: str) -> Floats:
-    """A number of each annotation, on itself or under its `attributes`; NaN where it has none."""
-    values = np.full(len(annotations), np.nan)
+def _ignore_regions(path: str | Path, images: Sequence[Row]) -> list[Floats]:
+    """float64 (K, 4) xyxy of each picture's `ignore_regions`, the key that our COCO writer uses."""
+    regions = []
+    for number, row in enumerate(images):
+        boxes = row.get("ignore_regions") or []
+        for box in boxes if isinstance(boxes, list) else [boxes]:
+            if fault := _box_fault(box):
+                raise InputError(f"{path}: images[{number}]: ignore_regions: {fault}")
+        left_top_size = np.array(boxes, dtype=np.float64).reshape(-1, 4)
+        regions.append(
+            np.hstack([left_top_size[:, :2], left_top_size[:, :2] + left_top_size[:, 2:]])
+        )
+    return regions
+
+
+def _fraction(annotations: Sequence[Row], name: str, rows: int) -> Floats:
+    """A number of each annotation, on itself or under its `attributes`; NaN where it has none.
+
+    rows: length of the column; what follows the annotations is NaN.
+    """
+    values = np.full(rows, np.nan)
     for number, row in enumerate(annotations):
         value = row.get(name)
         if value is None and "attributes" in row:

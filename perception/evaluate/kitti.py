@@ -12,7 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from perception.errors import InputError
 from perception.evaluate.tables import Floats
+from perception.labels import nearest
 
 RECALL_STEPS = 40
 CLASSES = ("Car", "Pedestrian", "Cyclist")
@@ -114,6 +116,18 @@ def evaluate(
             prepared = [_prepare(frame, kind.lower(), difficulty, overlap) for frame in frames]
             scores.append(_score(prepared, kind, difficulty, overlap))
     return tuple(scores)
+
+
+def require_classes(frames: Sequence[KittiFrame], classes: Sequence[str]) -> None:
+    """InputError for a class that is neither KITTI's nor in the frames: it would score nothing."""
+    found = {kind for frame in frames for kind in (*frame.kinds, *frame.result_kinds)}
+    known = sorted({*CLASSES, *found} - {DONT_CARE})
+    unknown = [name for name in classes if name.lower() not in {kind.lower() for kind in known}]
+    if unknown:
+        raise InputError(
+            f"--classes: no label or result file has the class {unknown[0]!r}, expected some of "
+            f"{', '.join(known)}{nearest(unknown[0], known)}"
+        )
 
 
 def _shared(first: Floats, second: Floats) -> Floats:

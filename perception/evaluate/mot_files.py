@@ -49,13 +49,16 @@ def read_table(path: Path) -> tuple[TrackTable, Dataset]:
 
 
 def _is_challenge(dataset: Dataset) -> bool:
-    """Whether the classes are MOTChallenge's own, not those of a labels.txt."""
-    return set(dataset.names) <= set(CLASSES)
+    """Whether the classes are MOTChallenge's own, not those of a labels.txt.
+
+    The names do not tell: a set of cars alone has one of MOTChallenge's names too.
+    """
+    return not dataset.store.meta["header"]["names"]
 
 
 def _class_numbers(dataset: Dataset) -> Ints:
     """MOTChallenge's number (from 1) of each of the data set's labels."""
-    names = CLASSES if _is_challenge(dataset) else tuple(dataset.names)
+    names = CLASSES if set(dataset.names) <= set(CLASSES) else tuple(dataset.names)
     return np.array([names.index(name) + 1 for name in dataset.names] or [1], dtype=np.int64)
 
 

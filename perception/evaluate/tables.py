@@ -176,7 +176,7 @@ def from_detections(
             raise InputError(f"crowd has {len(flags)} flags, the truth has {len(image)} boxes")
     table = Truth(image, labels, boxes, boxes[:, 2] * boxes[:, 3], flags)
     if ignore is not None:
-        table = _with_regions(table, ignore, len(names))
+        table = with_regions(table, ignore, len(names))
     return BoxTables(
         pictures=tuple(map(str, range(len(truth)) if pictures is None else pictures)),
         names=tuple(names),
@@ -186,8 +186,11 @@ def from_detections(
     )
 
 
-def _with_regions(truth: Truth, ignore: Sequence[npt.ArrayLike], classes: int) -> Truth:
-    """Add each region once for every class: COCO's crowd rule is a rule of one class."""
+def with_regions(truth: Truth, ignore: Sequence[npt.ArrayLike], classes: int) -> Truth:
+    """Add regions (K, 4) xyxy of each picture, once for every class, after the objects.
+
+    COCO's crowd rule is a rule of one class.
+    """
     regions = [np.asarray(item, dtype=np.float64).reshape(-1, 4) for item in ignore]
     image = np.repeat(np.arange(len(regions), dtype=np.int64), [len(item) for item in regions])
     boxes = np.concatenate(regions or [np.zeros((0, 4))])

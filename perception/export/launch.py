@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,11 @@ from perception.export.verify import ExportRefused, compare, require_sparse
 from perception.files import write_json
 from perception.models.settings import ModelSettings
 from perception.sources import PICTURE_SUFFIXES
-from perception.train.sets import Picture, read_set
+from perception.train.sets import Picture, SetSettings, located, read_set
 from perception.train.settings import RunSettings
 
 #: Pictures on which torch and ONNX Runtime are compared.
 COMPARED = 16
-#: Pictures on which the builds of the precision gate are scored.
-SCORED = 150
 
 
 def export(args: argparse.Namespace) -> int:
@@ -94,11 +93,15 @@ def export_run(
 
 def validation_pictures(run: RunSettings) -> list[Picture]:
     """The labelled pictures of the run's validation sets that are still where they were."""
+    return _pictures(run, run.data.val)
+
+
+def _pictures(run: RunSettings, sets: Sequence[SetSettings]) -> list[Picture]:
     root = Path(run.data.root)
     return [
         picture
-        for one in run.data.val
-        if (root / one.annotations).is_file()
+        for one in sets
+        if located(one, root)[1].exists()
         for picture in read_set(one, run.model, root)
     ]
 
@@ -128,8 +131,7 @@ def _precision(
             f"export: precision {settings.precision} needs labelled validation pictures to prove "
             "what it loses; the run's data is not there; no file written"
         )
-    step = max(1, len(scored) // SCORED)
-    pictures = scored[::step]
+    pictures = gate.pictures_to_score(scored, model)
     images = read_pictures([p.file for p in pictures], len(pictures))
     builds = [
         gate.measure_build(name, one, contract, model, pictures, images)
@@ -139,25 +141,18 @@ def _precision(
         verdicts = gate.choose(builds, settings.max_ap_loss)
         kept = next(v.precision for v in verdicts if v.kept)
         return made[kept], verdicts
-    loss = builds[0].ap50 - builds[1].ap50
-    if not loss < settings.max_ap_loss:
+    loss = gate.worst_loss(*builds)
+    if not loss.ap50 < settings.max_ap_loss:
         raise ExportRefused(
-            f"export: {settings.precision} loses {loss:.4f} AP50, allowed is less than "
-            f"{settings.max_ap_loss}; no file written"
+            f"export: {settings.precision}: {loss}, allowed is less than {settings.max_ap_loss}; "
+            "no file written"
         )
     return made[settings.precision], []
 
 
 def calibration_files(run: RunSettings, otherwise: list[Path]) -> list[Path]:
     """Training pictures, so that nothing is scored on what it was calibrated on."""
-    root = Path(run.data.root)
-    files = [
-        p.file
-        for one in run.data.train
-        if (root / one.annotations).is_file()
-        for p in read_set(one, run.model, root)
-    ]
-    return files or otherwise
+    return [picture.file for picture in _pictures(run, run.data.train)] or otherwise
 
 
 def _table(console: Console, verdicts: list[gate.Verdict]) -> None:
@@ -168,7 +163,7 @@ def _table(console: Console, verdicts: list[gate.Verdict]) -> None:
         table.add_row(
             v.precision,
             f"{v.milliseconds:.2f}",
-            f"{v.ap50:.3f}",
+            ", ".join(f"{channel} {ap:.3f}" for channel, ap in v.ap50.items()) or "not measured",
             "yes" if v.kept else "no",
             v.reason,
         )

@@ -11,9 +11,11 @@ from perception.models.settings import SIZES, ModelSettings
 def make_network(settings: ModelSettings) -> nn.Module:
     """The network that settings describe.
 
-    InputError for an unknown size, a size that is no multiple of 32, or a group that names a class
-    the model does not have.
+    InputError for no classes, an unknown size, a size that is no multiple of 32, or a group that
+    names a class the model does not have.
     """
+    if not settings.names:
+        raise InputError("model.names is empty, expected at least one class")
     for name, value in (("width", settings.width), ("height", settings.height)):
         if value < 32 or value % 32:
             raise InputError(f"model.{name} is {value}, expected a multiple of 32")

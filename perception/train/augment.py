@@ -12,6 +12,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from perception.errors import InputError
+from perception.train import ranges
 from perception.train.sets import ANY_SIZE, Picture
 
 PAD = 114
@@ -48,6 +50,14 @@ class AugmentSettings:
     jpeg: float = 0.05
     focus: float = 0.0
     keep_visible: float = 0.35
+
+    def __post_init__(self) -> None:
+        ranges.shares(self, "flip", "mosaic", "stretch", "colour", "grey", "fog", "rain", "night")
+        ranges.shares(self, "noise", "blur", "jpeg", "focus", "keep_visible")
+        ranges.at_least(self, 0, "aspect")
+        low, high = self.scale
+        if not 0 < low <= high < np.inf:
+            raise InputError(f"scale is {low}, {high}, expected two zooms above 0, the lower first")
 
     @staticmethod
     def none() -> AugmentSettings:

@@ -10,14 +10,23 @@ from perception.datasets.opening import open_dataset
 from perception.datasets.sample import Sample
 from perception.errors import InputError
 from perception.models.settings import ModelSettings
+from perception.train.coco_json import join_problems, picture_problem
 from perception.train.sets import (
     Picture,
     Row,
     SetSettings,
+    area_limit,
+    check_channels,
+    check_classes,
     class_target,
-    join_problems,
+    ignored,
+    located,
     make_picture,
+    require_split,
 )
+
+#: Formats that list all classes of a set; the others only have those of the boxes they hold.
+NAMES_ALL = ("coco", "yolo")
 
 
 def read_dataset(settings: SetSettings, model: ModelSettings, root: Path) -> list[Picture]:
@@ -25,37 +34,50 @@ def read_dataset(settings: SetSettings, model: ModelSettings, root: Path) -> lis
 
     InputError lists, with file and line, every label that cannot be taught.
     """
-    prefix, colon, rest = settings.annotations.partition(":")
-    spec = f"{prefix}:{root / rest}" if colon else str(root / prefix)
+    check_channels(settings, model)
+    named, path = located(settings, root)
+    spec = f"{named}:{path}" if named else str(path)
     data = open_dataset(spec)
     faults = [finding for finding in data.report.findings if finding.severity == "error"]
     if faults:
         problems = [f"{finding.where}: {finding.message}" for finding in faults]
         raise InputError(f"{spec}: {join_problems(problems)}")
+    if data.format in NAMES_ALL:
+        check_classes(settings, list(data.names), spec)
     targets = [class_target(name, spec, settings, model) for name in data.names]
-    pictures = []
+    # The reader keeps a COCO file's info since it writes it again; other formats have none.
+    below = area_limit(settings, getattr(data, "info", {}), spec)
+    pictures, problems, splits = [], [], set()
     for sample in data:
-        if not isinstance(sample.image, Path) or not sample.image.is_file():
-            raise InputError(f"{spec}: {sample.source}:{sample.line}: no picture for {sample.name}")
+        splits.add(sample.split)
+        if settings.split not in ("", sample.split):
+            continue
         rows: list[Row] = [
             (targets[label], [float(v) for v in box], bool(crowd))
             for box, label, crowd in zip(
                 sample.truth.boxes, sample.truth.labels, sample.crowd, strict=True
             )
         ]
-        if rows or not settings.skip_empty:
-            pictures.append(_picture(sample, rows, settings, model))
+        if problem := _problem(sample):
+            problems.append(f"{sample.source}:{sample.line}: {problem}")
+        elif rows or not settings.skip_empty:
+            pictures.append(_picture(sample, rows, settings, model, below))
+    require_split(settings.split, splits, spec)
+    if problems:
+        raise InputError(f"{spec}: {join_problems(problems)}")
     return pictures
 
 
+def _problem(sample: Sample) -> str:
+    """What keeps a sample's picture from being taught, or ''."""
+    if not isinstance(sample.image, Path):
+        return f"no picture for {sample.name}"
+    return picture_problem(sample.image, sample.width, sample.height)
+
+
 def _picture(
-    sample: Sample,
-    rows: list[Row],
-    settings: SetSettings,
-    model: ModelSettings,
+    sample: Sample, rows: list[Row], settings: SetSettings, model: ModelSettings, below: float
 ) -> Picture:
     assert isinstance(sample.image, Path)
-    # An ignore region is a crowd of every class.
-    rows = rows + [(0, [float(v) for v in box], True) for box in np.asarray(sample.ignore)]
-    below = max(0.0, settings.unlabelled_below_area)
+    rows = rows + [ignored([float(v) for v in box]) for box in np.asarray(sample.ignore)]
     return make_picture(sample.image, sample.width, sample.height, rows, settings, model, below, [])

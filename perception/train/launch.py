@@ -8,12 +8,13 @@ from pathlib import Path
 
 import cv2
 
+from perception.errors import InputError
 from perception.train.distributed import Processes
 from perception.train.reports import TerminalReport
 from perception.train.settings import RunSettings, build, override, read_settings
-from perception.train.sources import load_source, load_val
+from perception.train.sources import load_source, load_val, remarks
 from perception.train.teacher import fill_labels
-from perception.train.trainer import LAST, Report, Trainer, read_checkpoint
+from perception.train.trainer import BEST, LAST, Report, Trainer, read_checkpoint
 
 
 def start(file: Path, overrides: Sequence[str], out: Path | None, weights: Path | None) -> int:
@@ -35,7 +36,12 @@ def resume(folder: Path, overrides: Sequence[str]) -> int:
 def train(
     settings: RunSettings, folder: Path, weights: Path | None = None, checkpoint: Path | None = None
 ) -> Trainer:
-    """Trains in `folder`; every process of a distributed run calls this."""
+    """Trains in `folder`; every process of a distributed run calls this.
+
+    InputError where a new run would mix with the checkpoints of another.
+    """
+    if checkpoint is None:
+        require_no_run(folder)
     processes = Processes.join(settings.train.device)
     try:
         # Loader threads share the cores with torch; OpenCV's own pool would only add switches.
@@ -62,6 +68,8 @@ def train(
             f"{sum(p.numel() for p in trainer.network.parameters()):,} parameters, "
             f"{trainer.device.device}, {processes.world} process(es), run in {folder}"
         )
+        for remark in remarks(source, val):
+            report.log(remark)
         try:
             trainer.run()
         finally:
@@ -69,6 +77,16 @@ def train(
     finally:
         processes.leave()
     return trainer
+
+
+def require_no_run(folder: Path) -> None:
+    """InputError where the folder holds checkpoints: export would take those of the wrong run."""
+    for name in (BEST, LAST):
+        if (folder / name).exists():
+            raise InputError(
+                f"{folder / name}: holds the checkpoint of another run; give a new folder as "
+                "--out, or continue that run with --resume"
+            )
 
 
 def next_folder(root: Path, name: str) -> Path:
@@ -84,5 +102,7 @@ def fast(file: Path, overrides: Sequence[str], out: Path | None) -> int:
     from perception.train.rehearsal import rehearse
 
     settings = read_settings(file, overrides)
+    if out:
+        require_no_run(out)
     rehearse(settings, out or next_folder(Path("runs"), f"{file.stem}-fast"))
     return 0

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,16 @@ from numpy.typing import NDArray
 
 from perception.errors import InputError
 from perception.geometry.boxes import iof_matrix, iou_matrix
+from perception.labels import nearest
 from perception.models.settings import ModelSettings
+from perception.train import ranges
+from perception.train.coco_json import (
+    CocoFile,
+    join_problems,
+    picture_problem,
+    read_coco,
+    read_json,
+)
 
 #: Target of a class that is neither taught nor punished.
 IGNORE = "ignore"
@@ -28,8 +36,6 @@ NEUTRAL = -2
 OTHER = -3
 #: Share of a teacher's find inside a vehicle's label from which it may be a rider or driver.
 ABOARD = 0.6
-#: Problems of a set that an error lists.
-SHOWN = 20
 #: Label, box (xyxy), and whether the box covers a group.
 Row = tuple[int, list[float], bool]
 ANY_SIZE = np.inf
@@ -39,8 +45,9 @@ ANY_SIZE = np.inf
 class SetSettings:
     """One set.
 
-    annotations: COCO json, pictures looked up beside it; or `FORMAT:path` or a folder of another
-        format that `perception.datasets` reads (`yolo:labels`).
+    annotations: COCO json, pictures looked up beside it or, as COCO lays them out, in `images` or a
+        folder of the split's name; or `FORMAT:path` or a folder of another format that
+        `perception.datasets` reads (`yolo:labels`).
     classes: the set's class name -> one of the model's names, the group's name (kind unknown), or
         "ignore" (neither taught nor punished) or "background" (nothing to find there). A class
         that is one of the model's names needs no entry; any other is an error.
@@ -53,6 +60,7 @@ class SetSettings:
         teacher that fills missing labels (`perception.train.teacher`).
     fill_above: {channel: score} from which a teacher's detection becomes a label. Weaker ones are
         ignored. With a teacher such a channel counts as annotated.
+    split: take the pictures of this split only ("train"), where a set holds several.
     """
 
     annotations: str
@@ -63,6 +71,18 @@ class SetSettings:
     skip_empty: bool = False
     filled: str = ""
     fill_above: Mapping[str, float] = field(default_factory=dict)
+    split: str = ""
+
+    def __post_init__(self) -> None:
+        ranges.at_least(self, 0, "weight")
+        if not self.unlabelled_below_area <= 1:
+            raise InputError(
+                f"unlabelled_below_area is {self.unlabelled_below_area}, expected a share of the "
+                "picture or -1"
+            )
+        for channel, score in self.fill_above.items():
+            if not 0 <= score <= 1:
+                raise InputError(f"fill_above: {channel} is {score}, expected 0 to 1")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,6 +93,7 @@ class Picture:
     labels: int64 (N,), index into the model's names, or KIND_UNKNOWN.
     regions: float32 (K, 6): x1, y1, x2, y2, ranking channel, largest area in square pixels.
         Inside a region a prediction of that channel up to that area is not punished.
+    lost: labels that are left out because less than a pixel of them lies inside the picture.
     """
 
     file: Path
@@ -82,51 +103,58 @@ class Picture:
     labels: NDArray[np.int64]
     regions: NDArray[np.float32]
     draw: float = 1.0
+    lost: int = 0
+
+    def labels_all(self, channel: int) -> bool:
+        """Whether every object of a ranking channel is labelled, small ones apart."""
+        whole = (0, 0, self.width, self.height)
+        of_channel = self.regions[self.regions[:, 4] == channel]
+        open_areas = of_channel[np.isinf(of_channel[:, 5]), :4]
+        return not (open_areas == np.array(whole, np.float32)).all(axis=1).any()
+
+    def shows(self, channel: int, model: ModelSettings) -> bool:
+        """Whether an object of a ranking channel is labelled."""
+        return any(channel_of(model, int(label)) == channel for label in self.labels)
 
 
 def read_set(settings: SetSettings, model: ModelSettings, root: Path) -> list[Picture]:
     """All pictures of a set: COCO json, or any other format that `perception.datasets` reads.
 
     InputError lists, with the file, every annotation that cannot be taught: an unknown class or
-    picture, a box without width or height or with swapped corners.
+    picture, a box without width or height or with swapped corners, a picture of another size.
     """
-    if not settings.annotations.endswith(".json"):
+    named, path = located(settings, root)
+    if named or path.suffix != ".json":
         # Imported here: these readers need more packages than COCO json does.
         from perception.train.formats import read_dataset
 
         return read_dataset(settings, model, root)
-    path = root / settings.annotations
-    data = _read_json(path)
+    check_channels(settings, model)
+    file = read_coco(path)
+    check_classes(settings, list(file.categories.values()), str(file.path))
     targets = {
-        category["id"]: class_target(category["name"], str(path), settings, model)
-        for category in data["categories"]
+        key: class_target(name, str(file.path), settings, model)
+        for key, name in file.categories.items()
     }
-    images = {image["id"]: image for image in data["images"]}
-    rows: dict[Any, list[Row]] = {key: [] for key in images}
-    problems = []
-    for position, annotation in enumerate(data["annotations"]):
-        problem = _problem(annotation, images, targets)
-        if problem:
-            name = f"annotation id {annotation.get('id', f'at position {position}')}"
-            problems.append(f"{name}: {problem}")
-        else:
-            rows[annotation["image_id"]].append(_row(annotation, targets))
-    for image in images.values():
-        file = path.parent / image["file_name"]
-        if not file.is_file():
-            problems.append(f"image id {image['id']}: no such picture {file}")
+    images = _of_split(file, settings.split)
+    rows: dict[Any, list[Row]] = {key: [] for key in file.images}
+    for annotation in file.annotations:
+        rows[annotation["image_id"]].append(_row(annotation, targets))
+    sizes = {key: (int(image["width"]), int(image["height"])) for key, image in images.items()}
+    problems = [
+        f"image id {key}: {problem}"
+        for key, image in images.items()
+        if (problem := picture_problem(file.picture(image), *sizes[key]))
+    ]
     if problems:
-        raise InputError(f"{path}: {join_problems(problems)}")
-    filled = _read_json(root / settings.filled)["pictures"] if settings.filled else {}
-    below = settings.unlabelled_below_area
-    if below < 0:
-        below = float(data.get("info", {}).get("unlabelled_below_area", 0.0))
+        raise InputError(f"{file.path}: {join_problems(problems)}")
+    filled = read_json(root / settings.filled)["pictures"] if settings.filled else {}
+    below = area_limit(settings, file.info, str(file.path))
     return [
         make_picture(
-            path.parent / image["file_name"],
-            int(image["width"]),
-            int(image["height"]),
-            rows[key],
+            file.picture(image),
+            *sizes[key],
+            rows[key] + [ignored(_corners(box)) for box in image.get("ignore_regions") or []],
             settings,
             model,
             below,
@@ -137,25 +165,74 @@ def read_set(settings: SetSettings, model: ModelSettings, root: Path) -> list[Pi
     ]
 
 
-def _row(annotation: Any, targets: Mapping[int, int]) -> Row:
-    x, y, w, h = annotation["bbox"]
+def _row(annotation: Mapping[str, Any], targets: Mapping[int | str, int]) -> Row:
     crowd = bool(annotation.get("iscrowd", 0))
-    return targets[annotation["category_id"]], [x, y, x + w, y + h], crowd
+    return targets[annotation["category_id"]], _corners(annotation["bbox"]), crowd
 
 
-def join_problems(problems: Sequence[str]) -> str:
-    """The first SHOWN problems, and how many more there are."""
-    more = f"; and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
-    return "; ".join(problems[:SHOWN]) + more
+def _corners(box: Sequence[float]) -> list[float]:
+    x, y, w, h = box
+    return [x, y, x + w, y + h]
 
 
-def _read_json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except json.JSONDecodeError as error:
-        raise InputError(f"{path}:{error.lineno}: not JSON ({error.msg})") from None
+def ignored(box: list[float]) -> Row:
+    """The row of an ignore region xyxy: a crowd would be one of a single class."""
+    return NEUTRAL, box, False
+
+
+def located(settings: SetSettings, root: Path) -> tuple[str, Path]:
+    """The format that is named before a set's path, "" none, and its file or folder."""
+    whole = root / settings.annotations
+    named, colon, rest = settings.annotations.partition(":")
+    return (named, root / rest) if colon and not whole.exists() else ("", whole)
+
+
+def _of_split(file: CocoFile, split: str) -> dict[int | str, Mapping[str, Any]]:
+    """The images of a split, all where none is asked for; InputError when it has none."""
+    require_split(split, {image.get("split") for image in file.images.values()}, file.path)
+    return {key: im for key, im in file.images.items() if split in ("", im.get("split"))}
+
+
+def require_split(split: str, splits: Collection[Any], where: str | Path) -> None:
+    """InputError with the splits that a set has, where another is asked for."""
+    if split and split not in splits:
+        known = ", ".join(sorted(str(name) for name in splits if name))
+        raise InputError(
+            f"{where}: no picture is of the split {split!r}, found {known or 'no named split'}"
+        )
+
+
+def check_channels(settings: SetSettings, model: ModelSettings) -> None:
+    """InputError for a name under `annotated` or `fill_above` that is no ranking channel."""
+    for key in ("annotated", "fill_above"):
+        for name in getattr(settings, key):
+            if name not in model.channels:
+                raise InputError(
+                    f"{settings.annotations}: {key}: {name!r} is none of "
+                    f"{', '.join(model.channels)}{nearest(name, model.channels)}"
+                )
+
+
+def check_classes(settings: SetSettings, names: Sequence[str], where: str) -> None:
+    """InputError for a class under `classes` that a set, which names all of its own, has not."""
+    for name in settings.classes:
+        if name not in names:
+            raise InputError(
+                f"{where}: classes: the set has no class {name!r}, expected some of "
+                f"{', '.join(names)}{nearest(name, names)}"
+            )
+
+
+def area_limit(settings: SetSettings, info: Mapping[str, Any], where: str) -> float:
+    """Share of the picture below which objects may be unlabelled: the settings', else the set's."""
+    if settings.unlabelled_below_area >= 0:
+        return settings.unlabelled_below_area
+    limit = info.get("unlabelled_below_area", 0.0)
+    if isinstance(limit, bool) or not isinstance(limit, (int, float)) or not 0 <= limit <= 1:
+        raise InputError(
+            f"{where}: info: unlabelled_below_area is {limit!r}, expected a share of the picture"
+        )
+    return float(limit)
 
 
 def class_target(name: str, where: str, settings: SetSettings, model: ModelSettings) -> int:
@@ -172,21 +249,6 @@ def class_target(name: str, where: str, settings: SetSettings, model: ModelSetti
         f"{where}: class {name!r} has no target; name one of "
         f"{', '.join((*model.names, *special))} for it under `classes`"
     )
-
-
-def _problem(annotation: Any, images: Mapping[Any, Any], targets: Mapping[int, int]) -> str:
-    """What makes an annotation unusable, or ''."""
-    if annotation.get("image_id") not in images:
-        return f"image id {annotation.get('image_id')} is not in the file"
-    if annotation.get("category_id") not in targets:
-        allowed = sorted(targets)
-        return f"class id {annotation.get('category_id')} is outside {allowed[0]}..{allowed[-1]}"
-    box = annotation.get("bbox")
-    if not (isinstance(box, list) and len(box) == 4 and np.isfinite(np.asarray(box, float)).all()):
-        return f"bbox {box} is not four finite numbers"
-    if box[2] <= 0 or box[3] <= 0:
-        return f"bbox {box} has no width or height (x, y, width, height)"
-    return ""
 
 
 def make_picture(
@@ -211,12 +273,13 @@ def make_picture(
             regions.append([*whole, index, ANY_SIZE])
         elif below > 0:
             regions.append([*whole, index, below * width * height])
-    boxes, labels = [], []
+    boxes, labels, lost = [], [], 0
     for target, box, crowd in rows:
         if target == OTHER:
             continue
         box = [min(max(v, 0.0), whole[2 + i % 2]) for i, v in enumerate(box)]
         if box[2] - box[0] < 1 or box[3] - box[1] < 1:
+            lost += 1
             continue
         if target == NEUTRAL:
             regions += [[*box, index, ANY_SIZE] for index in range(len(channels))]
@@ -238,6 +301,7 @@ def make_picture(
         kept_boxes,
         kept_labels,
         np.array(regions + more, np.float32).reshape(-1, 6),
+        lost=lost,
     )
 
 

@@ -16,6 +16,7 @@ from perception.errors import InputError
 from perception.files import read_yaml
 from perception.labels import nearest
 from perception.models.settings import ModelSettings
+from perception.train import ranges
 from perception.train.assign import AssignSettings
 from perception.train.augment import AugmentSettings
 from perception.train.loss import LossSettings
@@ -57,6 +58,11 @@ class DataSettings:
     teacher: TeacherSettings = TeacherSettings()
     augment: AugmentSettings = AugmentSettings()
 
+    def __post_init__(self) -> None:
+        ranges.at_least(self, 1, "longest", "threads")
+        ranges.at_least(self, 0, "rare_power")
+        ranges.above_zero(self, "large_boost")
+
 
 @dataclass(frozen=True)
 class Phase:
@@ -68,6 +74,12 @@ class Phase:
     batch: int = 16
     mosaic: float = 0.3
 
+    def __post_init__(self) -> None:
+        ranges.shares(self, "until", "mosaic")
+        ranges.above_zero(self, "until")
+        ranges.input_sides(self, "width", "height")
+        ranges.at_least(self, 1, "batch")
+
 
 @dataclass(frozen=True)
 class TrainSettings:
@@ -77,7 +89,8 @@ class TrainSettings:
         instead (it counts across restarts) and `steps` only bounds it.
     evaluate_every: steps between evaluations; a checkpoint is written with each of them and every
         `checkpoint_every` steps.
-    patience: evaluations without improvement after which the run stops; 0 never.
+    patience: evaluations without improvement (of the mean of all ranking channels that a validation
+        set labels) after which the run stops; 0 never.
     bad_steps: steps in a row with a loss that is not finite after which the run stops.
     ema_decay, ema_tau: see `optimise.Average`.
     optimiser: "adamw", "muon" (for dense convolutions, AdamW for the rest) or "sgd".
@@ -119,6 +132,14 @@ class TrainSettings:
     torch_threads: int = 0
     tensorboard: bool = True
 
+    def __post_init__(self) -> None:
+        ranges.at_least(self, 1, "steps", "batch", "bad_steps")
+        ranges.at_least(self, 1, "evaluate_every", "checkpoint_every", "log_every")
+        ranges.at_least(self, 0, "minutes", "seed", "warmup", "weight_decay", "patience")
+        ranges.at_least(self, 0, "torch_threads")
+        ranges.above_zero(self, "rate", "clip", "ema_tau")
+        ranges.shares(self, "flat", "final_rate", "ema_decay")
+
 
 @dataclass(frozen=True)
 class RunSettings:
@@ -134,17 +155,23 @@ class RunSettings:
 def read_settings(file: Path, overrides: Sequence[str] = ()) -> RunSettings:
     """Settings of a YAML file with `a.b=value` overrides.
 
-    InputError names an unknown key with its nearest match, or a value of the wrong type.
+    InputError names an unknown key with its nearest match, or a value of the wrong type or range.
     """
     data = read_yaml(file)
     override(data, overrides)
-    data.setdefault("data", {})
-    root = Path(str(data["data"].get("root", "."))).expanduser()
-    data["data"]["root"] = str(root if root.is_absolute() else (file.parent / root).resolve())
-    teacher = data["data"].get("teacher")
-    if isinstance(teacher, dict) and teacher.get("contract"):
-        teacher["contract"] = str((file.parent / str(teacher["contract"])).resolve())
+    sets = data.setdefault("data", {})
+    if isinstance(sets, dict):
+        _resolve_paths(sets, file.parent)
     return build(RunSettings, data, str(file))
+
+
+def _resolve_paths(data: dict[str, Any], folder: Path) -> None:
+    """Makes the paths of `data` that are relative to the settings file absolute, in place."""
+    root = Path(str(data.get("root", "."))).expanduser()
+    data["root"] = str(root if root.is_absolute() else (folder / root).resolve())
+    teacher = data.get("teacher")
+    if isinstance(teacher, dict) and teacher.get("contract"):
+        teacher["contract"] = str((folder / str(teacher["contract"])).resolve())
 
 
 def override(data: dict[str, Any], overrides: Sequence[str]) -> None:
@@ -201,7 +228,10 @@ def build(kind: type[T], data: Any, where: str) -> T:
     ]
     if missing:
         raise InputError(f"{where}: key {missing[0]!r} is missing")
-    return kind(**values)
+    try:
+        return kind(**values)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
 
 
 def _value(hint: Any, value: Any, where: str) -> Any:

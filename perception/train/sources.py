@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -30,18 +31,48 @@ def load_source(settings: RunSettings) -> Source:
         for one, found in zip(data.train, sets, strict=True)
         for picture in weigh(found, one, counts, data)
     ]
-    if not pictures:
+    if not any(picture.draw > 0 for picture in pictures):
         raise InputError("data.train: no pictures to train on")
     return Source(pictures, [_cache(found, data) for found in sets])
 
 
 def load_val(settings: RunSettings) -> list[ValSet]:
-    """The sets to score on, named after their folder."""
+    """The sets to score on."""
     found = []
-    for one in settings.data.val:
+    for name, one in zip(val_names(settings.data.val), settings.data.val, strict=True):
         pictures = read_set(one, settings.model, Path(settings.data.root))
-        name = Path(one.annotations).parent.name or Path(one.annotations).stem
         found.append(ValSet(name, pictures, _cache(pictures, settings.data), one.annotated))
+    return found
+
+
+def val_names(sets: Sequence[SetSettings]) -> list[str]:
+    """A name for each set: that of its folder; the whole path and split where several share it.
+
+    Scores are kept by name: of two sets with one name the first would be lost.
+    """
+    short = [_folder_name(Path(one.annotations)) for one in sets]
+    whole = [" ".join(filter(None, (one.annotations, one.split))) for one in sets]
+    names = [s if short.count(s) == 1 else w for s, w in zip(short, whole, strict=True)]
+    return [n if names.count(n) == 1 else f"{n} #{i}" for i, n in enumerate(names)]
+
+
+def _folder_name(path: Path) -> str:
+    """The name of a file's folder, in COCO's own layout of the one above `annotations`."""
+    folder = path.parent.parent if path.parent.name == "annotations" else path.parent
+    return folder.name or path.stem
+
+
+def remarks(source: Source, val: Sequence[ValSet]) -> list[str]:
+    """What the owner of the sets should know, a sentence each."""
+    found = []
+    lost = sum(p.lost for p in [*source.pictures, *(p for one in val for p in one.pictures)])
+    if lost:
+        found.append(f"{lost} labels with less than a pixel inside their picture are left out")
+    taught = {picture.file for picture in source.pictures}
+    for one in val:
+        both = sum(picture.file in taught for picture in one.pictures)
+        if both:
+            found.append(f"{one.name}: {both} of {len(one.pictures)} pictures are trained on too")
     return found
 
 

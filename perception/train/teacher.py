@@ -18,6 +18,7 @@ from perception.files import write_json
 from perception.geometry.boxes import nms
 from perception.models.settings import ModelSettings
 from perception.runtime.detector import Detector
+from perception.train.coco_json import read_coco
 from perception.train.sets import channel_of
 from perception.train.settings import RunSettings
 
@@ -42,6 +43,8 @@ def fill_labels(settings: RunSettings, log: Any = print) -> RunSettings:
     for one in data.train:
         if one.fill_above and not one.filled:
             source = Path(data.root) / one.annotations
+            if source.suffix != ".json" or not source.is_file():
+                raise InputError(f"{source}: no such COCO json, which fill_above needs")
             file = _file(source, settings)
             if not file.is_file():
                 log(f"teacher: finding objects on the pictures of {source}")
@@ -92,17 +95,16 @@ def find(
     """
     channel = np.array([channel_of(model, label) for label in range(len(model.names))])
     found = {}
-    for image in json.loads(source.read_text("utf-8"))["images"]:
-        picture = cv2.imread(str(source.parent / image["file_name"]), cv2.IMREAD_COLOR)
+    labelled = read_coco(source)
+    for key, image in labelled.images.items():
+        picture = cv2.imread(str(labelled.picture(image)), cv2.IMREAD_COLOR)
         if picture is None:
-            raise InputError(
-                f"{source.parent / image['file_name']}: not a picture that can be decoded"
-            )
+            raise InputError(f"{labelled.picture(image)}: not a picture that can be decoded")
         result = detector(np.asarray(picture))
         labels = np.array([index[int(label)] for label in result.labels], np.int64)
         kept = nms(result.boxes, result.scores, channel[labels] if len(labels) else labels, SAME)
         scale = np.tile([image["width"] / picture.shape[1], image["height"] / picture.shape[0]], 2)
-        found[str(image["id"])] = [
+        found[str(key)] = [
             [
                 *np.round(result.boxes[i] * scale, 1).tolist(),
                 round(float(result.scores[i]), 3),

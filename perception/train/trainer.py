@@ -26,9 +26,11 @@ from perception.train.norm import share_norms
 from perception.train.optimise import Average, make_optimisers, rate
 from perception.train.settings import Phase, RunSettings, to_plain
 from perception.train.sparsity import Sparsity
-from perception.train.validate import ValSet, validate
+from perception.train.validate import ValSet, overall, validate
 
 LAST, BEST, SETTINGS, SCORES = "last.pt", "best.pt", "settings.yaml", "scores.jsonl"
+#: What the best score of a run is: `validate.overall`.
+BEST_OF = "mean of all measured channels"
 #: Weights whose shape depends on the classes.
 CLASS_SCORES = "head.score."
 Log = Callable[[str], None]
@@ -127,6 +129,7 @@ class Trainer:
             "step": self.step,
             "elapsed": self.elapsed,
             "best": self.best,
+            "best_of": BEST_OF,
             "views": self.views,
             "skipped": self.skipped,
             "stale": self.stale,
@@ -151,7 +154,10 @@ class Trainer:
         if self.sparsity:
             self.sparsity.masks.update(state["masks"])
             self.sparsity.apply()
-        self.step, self.elapsed, self.best = state["step"], state["elapsed"], state["best"]
+        self.step, self.elapsed = state["step"], state["elapsed"]
+        # Older runs kept the score of the first channel: the mean of several is another figure.
+        comparable = state.get("best_of") == BEST_OF or len(self.settings.model.channels) == 1
+        self.best = state["best"] if comparable else -1.0
         self.views, self.skipped, self.stale = (
             state["views"],
             state["skipped"],
@@ -336,12 +342,15 @@ class Trainer:
         self.elapsed = float(clock)
 
     def evaluate(self) -> dict[str, float]:
-        """Scores the average on all processes together; keeps it as best.pt when it is better."""
+        """Scores the average on all processes together; keeps it as best.pt when it is better.
+
+        Better is a higher mean over all measured channels: a class that gets lost must show.
+        """
         began = time.monotonic()
         scores = validate(
             self.average.model, self.settings.model, self.val, processes=self.processes
         )
-        main = scores.get(f"{self.settings.model.channels[0]}/mean", float("nan"))
+        main = overall(scores, self.settings.model)
         # NaN compares false with everything: it can neither win nor count as improvement.
         better = math.isfinite(main) and main > self.best
         self.stale = 0 if better else self.stale + bool(self.val)

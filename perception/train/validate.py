@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -173,6 +173,16 @@ def coco_ap(
     return float(scorer.stats[1]), float(scorer.stats[0])
 
 
+def overall(scores: Mapping[str, float], model: ModelSettings) -> float:
+    """Mean of the channels' means; NaN where none was measured.
+
+    A channel without a validation set that labels it does not count.
+    """
+    means = [scores.get(f"{channel}/mean", float("nan")) for channel in model.channels]
+    measured = [mean for mean in means if np.isfinite(mean)]
+    return float(np.mean(measured)) if measured else float("nan")
+
+
 def validate(
     network: nn.Module,
     model: ModelSettings,
@@ -213,7 +223,7 @@ def validate(
             scores[f"{channel}/pooled"], scores[f"{channel}/pooled/95"] = channel_ap(
                 pictures, found, model, channel, passive
             )
-            scores[f"{channel}/mean"] = float(
-                np.nanmean([scores[f"{channel}/{s.name}"] for s, _ in with_channel])
-            )
+            measured = [scores[f"{channel}/{s.name}"] for s, _ in with_channel]
+            measured = [score for score in measured if np.isfinite(score)]
+            scores[f"{channel}/mean"] = float(np.mean(measured or [np.nan]))
     return scores

@@ -146,6 +146,8 @@ def test_picture_outside_the_folder_is_not_shown(tmp_path):
         (json.dumps([result(box=("1", 2, 3, 4))]), "results[0]: bbox"),
         (json.dumps([{"image_id": 1, "category_id": 1, "bbox": [1, 2, 3, 4]}]), "has no score"),
         (json.dumps([result(score=10**400)]), "results[0]: score is 1000"),
+        (json.dumps([result(), result(score=70.7)]), "results[1]: score is 70.7, expected 0 to 1"),
+        (json.dumps([result(score=-0.1)]), "results[0]: score is -0.1, expected 0 to 1"),
         (json.dumps([result(image=[1])]), "results[0]: image_id [1]"),
         (json.dumps([3]), "results[0] is 3, expected an object"),
         (json.dumps("text"), "expected a list of results"),
@@ -180,6 +182,11 @@ def test_every_faulty_entry_is_named(tmp_path, capsys):
         (lambda d: d["annotations"][0].update(bbox=None), "annotations[0]: bbox is None"),
         (lambda d: d.pop("categories"), "'categories' is None, expected a list"),
         (lambda d: d["annotations"][0].update(area="big"), "annotations[0]: area is 'big'"),
+        (lambda d: d["annotations"][0].update(iscrowd="0"), "annotations[0]: iscrowd is '0'"),
+        (
+            lambda d: d["images"][1].update(ignore_regions=[[1, 2, 3]]),
+            "images[1]: ignore_regions: bbox is [1, 2, 3]",
+        ),
     ],
 )
 def test_faulty_truth_is_itemised(tmp_path, capsys, change, message):
@@ -321,6 +328,43 @@ def test_a_whole_file_name_wins_over_the_last_part_of_others(tmp_path):
     out = tmp_path / "out.json"
     assert main(["eval", "coco", str(truth), str(found), "--json", str(out)]) == 0
     assert json.loads(out.read_text())["figures"]["ap"] == 1.0
+
+
+def test_further_folders_before_a_file_name_do_not_matter_where_one_picture_is_meant(tmp_path):
+    truth = named_truth(tmp_path, ["1.jpg", "b/2.jpg"])
+    rows = [named("images/train/1.jpg"), named("images/b/2.jpg")]
+    found = results_file(tmp_path / "dt.json", rows)
+    out = tmp_path / "out.json"
+    assert main(["eval", "coco", str(truth), str(found), "--json", str(out)]) == 0
+    assert json.loads(out.read_text())["figures"]["ap"] == 1.0
+
+
+@pytest.mark.parametrize("other", ["images/val/1.jpg", "1.jpg"])
+def test_pictures_of_two_folders_are_not_scored_as_one(tmp_path, capsys, other):
+    truth = named_truth(tmp_path, ["1.jpg", "b/2.jpg"])
+    rows = [named("images/train/1.jpg"), named(other)]
+    found = results_file(tmp_path / "dt.json", rows)
+    assert main(["eval", "coco", str(truth), str(found)]) == 2
+    assert "results[0]: image_id 'images/train/1.jpg' is not among" in capsys.readouterr().err
+
+
+def test_detections_in_ignore_regions_are_no_false_alarms(tmp_path):
+    truth = truth_file(tmp_path / "gt.json", ignore_regions=[[60, 60, 30, 30]])
+    data = json.loads(truth.read_text())
+    for item in data["annotations"]:
+        item["occlusion"] = 0.0
+    truth.write_text(json.dumps(data))
+    alarms = [result(1, box=(62, 62, 20, 20)), result(1, 2, (62, 62, 20, 20))]
+    found = results_file(tmp_path / "dt.json", [*alarms, result(1, score=0.8), result(2)])
+    out = tmp_path / "out.json"
+    assert main(["eval", "coco", str(truth), str(found), "--json", str(out)]) == 0
+    data = json.loads(out.read_text())
+    assert (data["figures"]["ap"], data["figures"]["truth"]) == (1.0, 2)
+    parts = {item["name"]: item["figures"]["ap"]["value"] for item in data["slices"]}
+    assert parts["occlusion=none"] == 1.0
+    files = [str(found), str(found), "--gt", str(truth), "--samples", "10"]
+    assert main(["eval", "compare", *files, "--json", str(out)]) == 0
+    assert json.loads(out.read_text())["slices"][0]["a"] == 1.0
 
 
 def test_names_of_several_or_of_none_are_itemised(tmp_path, capsys):

@@ -145,6 +145,26 @@ def test_mot_faults_are_itemised(tmp_path, capsys, found, message):
     assert message in capsys.readouterr().err
 
 
+def test_a_set_with_classes_of_its_own_is_not_scored_by_pedestrian_rules(tmp_path):
+    pytest.importorskip("trackeval", reason="needs the extra 'eval'")
+    for name in ("gt", "dt"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "labels.txt").write_text("car\n")
+        (tmp_path / name / "gt.txt").write_text("1,1,10,10,20,40,1,1,1\n2,1,12,10,20,40,1,1,1\n")
+    out = tmp_path / "out.json"
+    files = [str(tmp_path / name / "gt.txt") for name in ("gt", "dt")]
+    assert main(["eval", "mot", *files, "--json", str(out)]) == 0
+    figures = json.loads(out.read_text())["figures"]
+    assert (figures["hota"], figures["truth"], figures["rules"]) == (1.0, 2, "mot15")
+
+
+def test_a_kitti_class_that_no_file_has_is_refused(tmp_path, capsys):
+    truth, found = folders(tmp_path, frames=1)
+    assert main(["eval", "kitti", str(truth), str(found), "--classes", "Caar"]) == 2
+    assert "no label or result file has the class 'Caar'" in capsys.readouterr().err
+    assert main(["eval", "kitti", str(truth), str(found), "--classes", "car"]) == 0
+
+
 def test_decimal_text_survives_float32():
     from perception.evaluate.label_files import exact
 

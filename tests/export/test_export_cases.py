@@ -18,9 +18,17 @@ from perception.contract import METADATA_KEY, ModelContract
 from perception.detections import Detections
 from perception.errors import InputError
 from perception.export.build import make_float32
-from perception.export.gate import Build, choose
+from perception.export.gate import (
+    Build,
+    Loss,
+    choose,
+    measure_build,
+    pictures_to_score,
+    worst_loss,
+)
 from perception.export.gmac import layers, parameter_count
 from perception.export.graph import Exported
+from perception.export.launch import calibration_files, validation_pictures
 from perception.export.onnx_file import embed, save
 from perception.export.precision import last_layers, to_float16, to_int8
 from perception.export.settings import ExportSettings, Form
@@ -32,6 +40,9 @@ from perception.models.settings import ModelSettings
 from perception.runtime.decode import postprocess
 from perception.runtime.detector import Detector
 from perception.runtime.preprocess import Preprocessor
+from perception.train.rehearsal import draw_set
+from perception.train.sets import Picture, SetSettings
+from perception.train.settings import DataSettings, RunSettings
 from perception.train.sparsity import Sparsity
 
 MODEL = ModelSettings(("car", "truck", "person"), ("car", "truck"), width=96, height=64)
@@ -251,7 +262,7 @@ def test_saving_replaces_whole_files_only(
 
 
 def build(precision: str, milliseconds: float, ap50: float) -> Build:
-    return Build(precision, onnx.ModelProto(), milliseconds, ap50)
+    return Build(precision, onnx.ModelProto(), milliseconds, {"vehicle": ap50})
 
 
 @pytest.mark.parametrize(
@@ -272,6 +283,59 @@ def test_the_gate_keeps_the_fastest_build_within_the_loss(
     )
     assert [v.precision for v in verdicts if v.kept] == [kept]
     assert all(v.reason for v in verdicts)
+
+
+def test_the_gate_refuses_a_build_that_loses_one_channel() -> None:
+    base = Build("float32", onnx.ModelProto(), 4.0, {"person": 0.5, "forklift": 0.8})
+    deaf = Build("int8", onnx.ModelProto(), 2.0, {"person": 0.5, "forklift": 0.0})
+    assert worst_loss(base, deaf) == Loss(0.8, "forklift")
+    kept, refused = choose([base, deaf], 0.005)
+    assert kept.kept and not refused.kept
+    assert refused.reason == "loses 0.8000 AP50 of forklift, allowed below 0.005"
+    assert refused.to_plain()["ap50"] == {"person": 0.5, "forklift": 0.0}
+    nothing = Build("float32", onnx.ModelProto(), 4.0, {})
+    assert [v.kept for v in choose([nothing, deaf], 0.005)] == [True, False]
+
+
+def labelled(label: int, open_channels: tuple[int, ...]) -> Picture:
+    """A picture 96x64 with one box, whose set does not annotate some channels."""
+    return Picture(
+        Path("x"),
+        96,
+        64,
+        np.array([[8, 8, 40, 40]], np.float32),
+        np.array([label]),
+        np.array([[0, 0, 96, 64, k, np.inf] for k in open_channels], np.float32).reshape(-1, 6),
+    )
+
+
+def test_a_channel_is_measured_where_it_is_labelled(
+    built: tuple[Exported, onnx.ModelProto, ModelContract],
+) -> None:
+    _, model, contract = built
+    images = pictures(2, (64, 96))
+    cars, persons = labelled(0, (1,)), labelled(2, (0,))
+    one = measure_build("float32", model, contract, MODEL, [cars, cars], images, runs=1)
+    assert set(one.ap50) == {"vehicle"}
+    both = measure_build("float32", model, contract, MODEL, [cars, persons], images, runs=1)
+    assert set(both.ap50) == {"vehicle", "person"}
+    # Labels here and there of a channel that the set does not annotate prove nothing.
+    loose = labelled(2, (0, 1))
+    assert measure_build("float32", model, contract, MODEL, [loose], images[:1], runs=1).ap50 == {}
+
+
+def test_a_rare_channel_is_among_the_pictures_to_score() -> None:
+    cars, person = labelled(0, ()), labelled(2, ())
+    chosen = pictures_to_score([cars, person, *[cars] * 900], MODEL)
+    assert person in chosen and 150 <= len(chosen) < 200
+
+
+def test_validation_sets_of_any_format_are_found(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow", reason="needs the extra 'data'")
+    draw_set(tmp_path / "val.json", 3, MODEL.names, seed=1, size=(96, 96))
+    sets = tuple(SetSettings(name) for name in ("val.json", "coco:val.json", "coco:gone.json"))
+    run = RunSettings(MODEL, DataSettings(str(tmp_path), train=sets, val=sets))
+    assert len(validation_pictures(run)) == len(calibration_files(run, [])) == 6
 
 
 def test_multiply_accumulates_are_counted_from_the_graph(

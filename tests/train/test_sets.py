@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,9 @@ from perception.errors import InputError
 from perception.models.settings import ModelSettings
 from perception.train.augment import AugmentSettings, place
 from perception.train.sets import KIND_UNKNOWN, Picture, SetSettings, read_set
+from perception.train.settings import DataSettings, RunSettings, TeacherSettings
+from perception.train.teacher import fill_labels
+from tests.onnx_models import bright_cell_detector
 
 MODEL = ModelSettings(("car", "truck", "person"), ("car", "truck"))
 
@@ -132,6 +136,18 @@ def test_small_objects_may_be_unlabelled(tmp_path: Path) -> None:
     assert regions[:, 5] == pytest.approx([4096, 4096])
 
 
+def test_small_objects_may_be_unlabelled_however_the_set_is_named(tmp_path: Path) -> None:
+    dataset = pytest.importorskip("perception.datasets.dataset", reason="needs the extra 'data'")
+    if not hasattr(dataset.Dataset, "info"):
+        pytest.skip("this reader does not keep the info of a COCO file")
+    write_set(tmp_path, [row(1, [10, 10, 20, 20])], info={"unlabelled_below_area": 0.01})
+    settings = SetSettings("coco:set.json", {"tram": "ignore"}, ("vehicle", "person"))
+    (picture,) = read_set(settings, MODEL, tmp_path)
+    assert picture.regions[:, 5] == pytest.approx([4096, 4096])
+    settings = dataclasses.replace(settings, unlabelled_below_area=0.0)
+    assert len(read_set(settings, MODEL, tmp_path)[0].regions) == 0
+
+
 def test_crowds_and_ignored_classes_become_regions(tmp_path: Path) -> None:
     write_set(
         tmp_path,
@@ -190,6 +206,40 @@ def test_a_teacher_fills_missing_labels_and_names_kinds(tmp_path: Path) -> None:
     assert [tuple(r[:2]) for r in picture.regions.tolist()] == [(400, 400)]
 
 
+def test_a_teacher_finds_the_pictures_of_cocos_own_layout(tmp_path: Path) -> None:
+    write_splits(tmp_path)
+    bright = np.zeros((64, 64, 3), np.uint8)
+    bright[32:48, 32:48] = 255
+    cv2.imwrite(str(tmp_path / "images/train/train.png"), bright)
+    bright_cell_detector(tmp_path / "teacher.onnx", width=64, height=64)
+    settings = RunSettings(
+        MODEL,
+        DataSettings(
+            str(tmp_path),
+            (
+                SetSettings(
+                    "annotations/instances_train.json",
+                    {"tram": "ignore"},
+                    fill_above={"person": 0.5},
+                ),
+            ),
+            cache=str(tmp_path / "cache"),
+            teacher=TeacherSettings(str(tmp_path / "teacher.onnx"), classes={"bright": "person"}),
+        ),
+    )
+    (one,) = fill_labels(settings).data.train
+    (picture,) = read_set(one, MODEL, tmp_path)
+    assert picture.boxes[1:].tolist() == [[32, 32, 48, 48]]
+    folder = dataclasses.replace(
+        settings,
+        data=dataclasses.replace(
+            settings.data, train=(SetSettings("coco:.", fill_above={"person": 0.5}),)
+        ),
+    )
+    with pytest.raises(InputError, match="no such COCO json, which fill_above needs"):
+        fill_labels(folder)
+
+
 def test_a_rider_that_a_teacher_finds_is_neither_taught_nor_punished(tmp_path: Path) -> None:
     write_set(tmp_path, [row(1, [100, 100, 50, 100], 0)])
     rider, walker = [110, 90, 140, 160, 0.9, 2], [130, 80, 180, 200, 0.9, 2]
@@ -199,6 +249,150 @@ def test_a_rider_that_a_teacher_finds_is_neither_taught_nor_punished(tmp_path: P
     )
     assert picture.boxes[1:].tolist() == [walker[:4]]
     assert picture.regions.tolist() == [[*rider[:4], 1, np.inf]]
+
+
+def test_a_picture_of_another_size_than_its_labels_is_refused(tmp_path: Path) -> None:
+    write_set(tmp_path, [row(1, [100, 10, 20, 20])])
+    cv2.imwrite(str(tmp_path / "a.png"), np.zeros((640, 100, 3), np.uint8))
+    message = r"image id 5: .*a\.png is 100x640 pixels, its labels say 640x640"
+    with pytest.raises(InputError, match=message):
+        read(tmp_path)
+    with pytest.raises(InputError, match="is 100x640 pixels"):
+        read_set(SetSettings("coco:set.json", classes={"tram": "ignore"}), MODEL, tmp_path)
+
+
+def test_labels_without_a_pixel_in_the_picture_are_counted(tmp_path: Path) -> None:
+    write_set(
+        tmp_path,
+        [row(1, [10, 10, 20, 20]), row(2, [700, 10, 20, 20]), row(3, [10, 10, 0.5, 20])],
+    )
+    picture = read(tmp_path)
+    assert (len(picture.boxes), picture.lost) == (1, 2)
+
+
+def change(tmp_path: Path, **keys: Any) -> None:
+    """Sets or, with None, removes keys of the set, and of its one image or its first annotation."""
+    data = json.loads((tmp_path / "set.json").read_text())
+    for key, value in keys.items():
+        where, _, name = key.partition("_of_")
+        target = {"": data, "image": data["images"][0], "annotation": data["annotations"][0]}
+        place = target[name]
+        place[where] = value
+        if value is None:
+            del place[where]
+    (tmp_path / "set.json").write_text(json.dumps(data))
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"categories": None}, "categories is None, expected a list"),
+        ({"images": None}, "images is None, expected a list"),
+        ({"annotations": [3]}, r"annotations\[0\] is 3, expected an object"),
+        ({"categories": []}, "annotation id 1: class id 0 is outside the file's categories, of"),
+        ({"file_name_of_image": None}, "image id 5: file_name is None"),
+        ({"width_of_image": None}, "image id 5: width is None, expected pixels"),
+        ({"width_of_image": "wide"}, "image id 5: width is 'wide', expected pixels"),
+        (
+            {"file_name_of_image": "../secret.png"},
+            "image id 5: file_name '../secret.png' leads out of",
+        ),
+        ({"file_name_of_image": "/secret.png"}, "image id 5: file_name '/secret.png' leads out of"),
+        ({"ignore_regions_of_image": [[1, 2]]}, r"image id 5: ignore_regions: \[1, 2\] is not"),
+        ({"bbox_of_annotation": ["1", 2, 3, 4]}, "annotation id 1: bbox .* is not four finite"),
+        ({"category_id_of_annotation": [0]}, r"annotation id 1: class id \[0\] is outside 0..4"),
+        ({"image_id_of_annotation": {}}, "annotation id 1: image id {} is not in the file"),
+        ({"iscrowd_of_annotation": "0"}, "annotation id 1: iscrowd is '0', expected 0 or 1"),
+        ({"info": {"unlabelled_below_area": "small"}}, "info: unlabelled_below_area is 'small'"),
+    ],
+)
+def test_entries_that_cannot_be_used_are_named(
+    tmp_path: Path, keys: dict[str, Any], message: str
+) -> None:
+    write_set(tmp_path, [row(1, [10, 10, 20, 20])])
+    change(tmp_path, **keys)
+    with pytest.raises(InputError, match=r"set\.json: " + message):
+        read(tmp_path)
+
+
+def test_a_repeated_image_id_is_named(tmp_path: Path) -> None:
+    write_set(tmp_path, [row(1, [10, 10, 20, 20])])
+    image = {"id": 5, "file_name": "a.png", "width": 640, "height": 640}
+    change(tmp_path, images=[image, image])
+    with pytest.raises(InputError, match="image id 5 occurs twice"):
+        read(tmp_path)
+
+
+def test_text_that_is_no_set_is_named_and_a_byte_order_mark_is_no_fault(tmp_path: Path) -> None:
+    write_set(tmp_path, [row(1, [10, 10, 20, 20])])
+    text = (tmp_path / "set.json").read_text()
+    (tmp_path / "set.json").write_text("\ufeff" + text, "utf-8")
+    assert len(read(tmp_path).boxes) == 1
+    (tmp_path / "set.json").write_text(text.replace("tram", "stra\xdfenbahn"), "latin-1")
+    with pytest.raises(InputError, match="is not UTF-8 text"):
+        read(tmp_path)
+    (tmp_path / "set.json").write_text("[]")
+    with pytest.raises(InputError, match=r"found \[\], expected an object"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"annotated": ("caar",)}, "annotated: 'caar' is none of vehicle, person"),
+        ({"fill_above": {"persn": 0.5}}, r"fill_above: 'persn' .* \(did you mean 'person'\?\)"),
+        ({"classes": {"tram": "ignore", "lorry": "car"}}, "the set has no class 'lorry'"),
+    ],
+)
+@pytest.mark.parametrize("annotations", ["set.json", "coco:set.json"])
+def test_names_that_a_set_or_the_model_lacks_are_refused(
+    tmp_path: Path, settings: dict[str, Any], message: str, annotations: str
+) -> None:
+    write_set(tmp_path, [row(1, [10, 10, 20, 20])])
+    settings = {"classes": {"tram": "ignore"}, **settings}
+    with pytest.raises(InputError, match=message):
+        read_set(SetSettings(annotations, **settings), MODEL, tmp_path)
+
+
+@pytest.mark.parametrize("annotations", ["set.json", "coco:set.json"])
+def test_ignore_regions_protect_every_channel(tmp_path: Path, annotations: str) -> None:
+    write_set(tmp_path, [row(1, [10, 10, 20, 20])])
+    change(tmp_path, ignore_regions_of_image=[[50, 60, 20, 10]])
+    settings = SetSettings(annotations, {"tram": "ignore"}, ("vehicle", "person"))
+    (picture,) = read_set(settings, MODEL, tmp_path)
+    assert picture.regions.tolist() == [[50, 60, 70, 70, k, np.inf] for k in (0, 1)]
+
+
+def write_splits(root: Path) -> None:
+    """COCO's own layout: annotations/instances_SPLIT.json and images/SPLIT, a picture in each."""
+    (root / "annotations").mkdir()
+    for split in ("train", "val"):
+        write_set(root, [row(1, [10, 10, 20, 20])], size=64)
+        (root / "images" / split).mkdir(parents=True)
+        (root / "a.png").rename(root / "images" / split / f"{split}.png")
+        change(root, file_name_of_image=f"{split}.png", split_of_image=split)
+        (root / "set.json").rename(root / "annotations" / f"instances_{split}.json")
+
+
+def test_one_split_of_cocos_own_layout_is_a_set(tmp_path: Path) -> None:
+    write_splits(tmp_path)
+    settings = SetSettings("annotations/instances_val.json", {"tram": "ignore"})
+    (picture,) = read_set(settings, MODEL, tmp_path)
+    assert picture.file == tmp_path / "images/val/val.png"
+
+
+def test_one_split_of_a_folder_is_a_set(tmp_path: Path) -> None:
+    write_splits(tmp_path)
+    settings = SetSettings("coco:.", {"tram": "ignore"}, split="val")
+    (picture,) = read_set(settings, MODEL, tmp_path)
+    assert picture.file == tmp_path / "images/val/val.png"
+    with pytest.raises(InputError, match="no picture is of the split 'vall', found train, val"):
+        read_set(dataclasses.replace(settings, split="vall"), MODEL, tmp_path)
+    with pytest.raises(InputError, match="no picture is of the split 'train', found val"):
+        one = dataclasses.replace(
+            settings, annotations="annotations/instances_val.json", split="train"
+        )
+        read_set(one, MODEL, tmp_path)
 
 
 def test_warped_labels_stay_on_their_pixels() -> None:

@@ -57,6 +57,36 @@ def test_a_wrong_override_is_refused_by_name(tmp_path: Path, override: str, mess
         read_settings(write(tmp_path), [override])
 
 
+PHASE = "train.phases=[{until: 1.0, width: 64, height: 64}]"
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("train.steps=-3", "train: steps is -3, expected at least 1"),
+        ("train.steps=0", "train: steps is 0, expected at least 1"),
+        ("train.evaluate_every=0", "train: evaluate_every is 0, expected at least 1"),
+        ("train.minutes=.nan", "train: minutes is nan, expected at least 0"),
+        ("train.rate=0", "train: rate is 0.0, expected a number above 0"),
+        ("train.ema_decay=2", "train: ema_decay is 2.0, expected 0 to 1"),
+        ("train.phases.0.batch=0", r"train: phases\[0\]: batch is 0, expected at least 1"),
+        ("train.phases.0.width=63", r"phases\[0\]: width is 63, expected a multiple of 32"),
+        ("train.phases.0.until=0", r"phases\[0\]: until is 0.0, expected a number above 0"),
+        ("data=3", "data: expected keys and values, found 3"),
+        ("data.threads=0", "data: threads is 0, expected at least 1"),
+        ("data.augment.flip=50", "augment: flip is 50.0, expected 0 to 1"),
+        ("data.augment.scale=[2, 1]", "augment: scale is 2.0, 1.0, expected two zooms"),
+        ("data.train=[{annotations: a.json, weight: -1}]", r"train\[0\]: weight is -1.0"),
+        ("data.train=[{annotations: a.json, fill_above: {car: 50}}]", "fill_above: car is 50.0"),
+    ],
+)
+def test_a_value_out_of_range_is_refused_by_name(
+    tmp_path: Path, override: str, message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        read_settings(write(tmp_path), [PHASE, override])
+
+
 def test_a_missing_key_is_named(tmp_path: Path) -> None:
     file = tmp_path / "run.yaml"
     file.write_text("model: {size: n}\n")

@@ -17,6 +17,7 @@ import pytest
 import torch
 import yaml
 
+from perception.cli import main
 from perception.errors import WaysightError
 from perception.models.network import Network
 from perception.models.settings import ModelSettings
@@ -24,8 +25,9 @@ from perception.train.assign import AssignSettings
 from perception.train.augment import Example
 from perception.train.loader import Batch
 from perception.train.loss import DetectionLoss, LossSettings
+from perception.train.sets import SetSettings
 from perception.train.settings import RunSettings, build
-from perception.train.sources import load_source, load_val
+from perception.train.sources import load_source, load_val, remarks, val_names
 from perception.train.trainer import BEST, LAST, Report, Trainer
 from tests.train.conftest import plain_settings
 
@@ -203,6 +205,84 @@ def test_a_nan_score_never_becomes_the_best(
         run.evaluate()
     assert run.best == 0.2
     assert torch.load(tmp_path / BEST, weights_only=True)["step"] == 1
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        # The vehicles got better and the persons lost.
+        ({"vehicle/mean": 0.6, "person/mean": 0.6}, {"vehicle/mean": 0.7, "person/mean": 0.2}),
+        # No set labels vehicles.
+        ({"person/mean": 0.6}, {"person/mean": 0.5}),
+        ({"vehicle/mean": math.nan, "person/mean": 0.6}, {"vehicle/mean": math.nan}),
+    ],
+)
+def test_the_best_weights_are_those_of_the_best_mean_of_measured_channels(
+    tiny_settings: RunSettings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    first: dict[str, float],
+    second: dict[str, float],
+) -> None:
+    run = trainer(tiny_settings, tmp_path)
+    scores = iter([first, second])
+    monkeypatch.setattr("perception.train.trainer.validate", lambda *a, **k: next(scores))
+    for step in (1, 2):
+        run.step = step
+        run.evaluate()
+    assert (run.best, run.stale) == (0.6, 1)
+    assert torch.load(tmp_path / BEST, weights_only=True)["step"] == 1
+
+
+def test_the_best_score_of_another_figure_is_not_compared_with(
+    tiny_settings: RunSettings, tmp_path: Path
+) -> None:
+    run = trainer(tiny_settings, tmp_path)
+    run.best = 0.9
+    run.save(LAST)
+    again = trainer(tiny_settings, tmp_path)
+    again.restore(tmp_path / LAST)
+    assert again.best == 0.9
+    state = torch.load(tmp_path / LAST, weights_only=True)
+    del state["best_of"]  # as in checkpoints that knew the first channel only
+    torch.save(state, tmp_path / LAST)
+    again.restore(tmp_path / LAST)
+    assert again.best == -1.0
+
+
+def test_a_new_run_does_not_mix_with_the_checkpoints_of_another(
+    tiny_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, out = tmp_path / "run.yaml", tmp_path / "run"
+    file.write_text(yaml.safe_dump(plain_settings(tiny_root, steps=1)))
+    out.mkdir()
+    (out / BEST).write_bytes(b"another run's")
+    for extra in ([], ["--fast"]):
+        assert main(["train", str(file), "--out", str(out), *extra]) == 2
+        assert "best.pt: holds the checkpoint of another run" in capsys.readouterr().err
+    assert [path.name for path in out.iterdir()] == [BEST]
+    assert (out / BEST).read_bytes() == b"another run's"
+
+
+def test_pictures_in_training_and_validation_and_lost_labels_are_told(tiny_root: Path) -> None:
+    plain = plain_settings(tiny_root)
+    plain["data"]["val"][0]["annotations"] = "train.json"
+    settings = build(RunSettings, plain, "test")
+    source, val = load_source(settings), load_val(settings)
+    source.pictures[0] = dataclasses.replace(source.pictures[0], lost=3)
+    assert remarks(source, val) == [
+        "3 labels with less than a pixel inside their picture are left out",
+        f"{val[0].name}: 16 of 16 pictures are trained on too",
+    ]
+    assert remarks(load_source(settings), []) == []
+
+
+def test_scores_of_sets_in_one_folder_are_kept_apart() -> None:
+    sets = [SetSettings("a/train.json"), SetSettings("b/x.json"), SetSettings("b/y.json")]
+    assert val_names(sets) == ["a", "b/x.json", "b/y.json"]
+    assert val_names([SetSettings("c/annotations/instances_val.json")]) == ["c"]
+    halves = [SetSettings("yolo:b", split="one"), SetSettings("yolo:b", split="two")]
+    assert val_names(halves) == ["yolo:b one", "yolo:b two"]
 
 
 def test_weights_that_are_not_finite_are_never_saved(
