@@ -35,7 +35,7 @@ from ros_nodes.diagnostics import ERROR, WARN, Counters, Status
 from ros_nodes.lifecycle import WaysightNode, run
 from ros_nodes.mcap_file import McapFile
 from ros_nodes.parameters import NodeParameters, parameter
-from ros_nodes.schemas import message_class
+from ros_nodes.schemas import definition, message_class
 
 FLUSH_SECONDS = 0.5
 LOOK_SECONDS = 0.5
@@ -116,13 +116,16 @@ class RecorderNode(WaysightNode[RecorderParameters]):
 
     def cleanup(self) -> None:
         """Finish and close the files."""
-        mcap, self._mcap = self.__dict__.get("_mcap"), None
+        mcap = self.__dict__.setdefault("_mcap", None)
         if mcap is not None:
             try:
                 mcap.close()
             except OSError as error:
-                mcap.abandon()
-                self.get_logger().error(f"{mcap.path}: {error.strerror}; the index is missing")
+                self.get_logger().error(
+                    f"{mcap.path}: {error.strerror}; the index is missing, and the last "
+                    f"{self._abandon()} messages"
+                )
+            self._mcap = None
         video = self.__dict__.pop("_video", None)
         if video is not None:
             video.close()
@@ -162,6 +165,10 @@ class RecorderNode(WaysightNode[RecorderParameters]):
             self.destroy_subscription(subscription)
         self._flush()
 
+    def last_words(self) -> None:
+        """Bring everything to the disk, so that the last diagnostics hold what became of it."""
+        self._flush()
+
     def diagnostic_values(self) -> Mapping[str, Any]:
         """Counters for /diagnostics."""
         values: dict[str, Any] = {"written": self._written, "lost": self._lost}
@@ -196,6 +203,7 @@ class RecorderNode(WaysightNode[RecorderParameters]):
     def _subscribe(self, topic: str, kind: str) -> None:
         try:
             message_type = message_class(kind)
+            definition(kind)  # every MCAP file needs it
         except InputError as error:
             self._trouble = f"topic {topic} is not recorded: {error}"
             self.get_logger().error(self._trouble)
@@ -229,20 +237,24 @@ class RecorderNode(WaysightNode[RecorderParameters]):
             self._lost += 1
             return
         now = self.get_clock().now().nanoseconds
+        self._written += 1
         self._guarded(partial(self._mcap.write, topic, kind, data, now, now))
-        if self._mcap is not None:
-            self._written += 1
-            self._split_if_due()
+        self._split_if_due()
 
     def _split_if_due(self) -> None:
         p = self.parameters
-        assert self._mcap is not None
+        if self._mcap is None:
+            return
         full = p.split_megabytes and self._mcap.size >= p.split_megabytes << 20
         old = p.split_seconds and time.monotonic() - self._opened >= p.split_seconds
         if full or old:
-            self._guarded(self._mcap.close)
-            if self._mcap is not None:
-                self._open_part()
+            self._guarded(self._next_part)
+
+    def _next_part(self) -> None:
+        assert self._mcap is not None
+        self._mcap.close()
+        self._mcap = None
+        self._open_part()
 
     def _open_part(self) -> None:
         base = Path(self.parameters.output)
@@ -256,32 +268,49 @@ class RecorderNode(WaysightNode[RecorderParameters]):
         elif self._trouble and time.monotonic() > self._retry_at:
             self._try_again()
 
-    def _guarded(self, step: Any) -> None:
+    def _guarded(self, step: Callable[[], None]) -> None:
         """Do a write; a full disk ends the file at its last whole chunk."""
         try:
             step()
-        except OSError as error:
-            assert self._mcap is not None
-            self._trouble = f"{self._mcap.path}: {error.strerror}; recording has stopped"
+        except (InputError, OSError) as error:
+            self._stopped(error)
+            self._abandon()
             self.get_logger().error(self._trouble)
-            self._mcap.abandon()
-            self._mcap = None
-            self._lost += 1
             self._retry_at = time.monotonic() + RETRY_SECONDS
             self.diagnose_now()
 
+    def _stopped(self, error: InputError | OSError) -> None:
+        """Say why nothing is written any more."""
+        reason = str(error)
+        if isinstance(error, OSError):
+            path = self._mcap.path if self._mcap else self.parameters.output
+            reason = f"{path}: {error.strerror}"
+        self._trouble = f"{reason}; recording has stopped"
+
+    def _abandon(self) -> int:
+        """Leave a file that cannot be written to; the messages that never reached it are lost."""
+        mcap, self._mcap = self._mcap, None
+        if mcap is None:
+            return 0
+        mcap.abandon()
+        self._written -= mcap.waiting
+        self._lost += mcap.waiting
+        return mcap.waiting
+
     def _try_again(self) -> None:
         self._retry_at = time.monotonic() + RETRY_SECONDS
-        folder = Path(self.parameters.output).resolve().parent
-        space = os.statvfs(folder)
-        if space.f_bavail * space.f_frsize < RETRY_BYTES:
-            return
+        base = Path(self.parameters.output)
         try:
+            _make_folder(base)
+            space = os.statvfs(base.parent)
+            if space.f_bavail * space.f_frsize < RETRY_BYTES:
+                return
             self._open_part()
-            self._trouble = ""
-            self.get_logger().info("recording again")
         except (InputError, OSError) as error:
-            self._trouble = f"recording has stopped: {error}"
+            self._stopped(error)
+            return
+        self._trouble = ""
+        self.get_logger().info("recording again")
 
 
 def _make_folder(path: Path) -> None:

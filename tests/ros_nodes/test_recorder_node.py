@@ -2,6 +2,7 @@
 
 import itertools
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ import cv2
 from mcap.exceptions import EndOfFile
 from mcap.reader import NonSeekingReader, make_reader
 from mcap_ros2.decoder import DecoderFactory
+from rclpy.serialization import serialize_message
 from sensor_msgs.msg import Image
 from vision_msgs.msg import Detection2DArray
 
@@ -154,24 +156,34 @@ def _recorder_on_a_full_disk(log: Path, limit: int, **parameters: object) -> Any
         )
 
 
-def test_full_disk_is_told_and_costs_only_what_came_after(tmp_path: Path) -> None:
+def test_full_disk_is_told_and_every_message_is_written_or_counted(tmp_path: Path) -> None:
     path, log, limit = tmp_path / "out.mcap", tmp_path / "log", 60_000
     peer = Peer()
     publisher = peer.node.create_publisher(Detection2DArray, "detections", qos.results(500))
-    process = _recorder_on_a_full_disk(log, limit, output=path, topics="[detections]")
+    process = _recorder_on_a_full_disk(log, limit, output=path, topics="[detections]", depth=500)
+    sent = 0
 
     def told() -> bool:
+        nonlocal sent
+        sent += 1
         rng = np.random.default_rng()
         many = Detections.create(rng.random((50, 4)) * 900, rng.random(50), [0] * 50)
         publisher.publish(convert.detections_message(many, _frame(1), ("car",)))
         status = peer.status("/recorder")
         return status is not None and "recording has stopped" in status.message
 
+    def counted() -> tuple[int, int]:
+        status = peer.status("/recorder")
+        values = {v.key: v.value for v in status.values} if status else {}
+        return int(values.get("written", 0)), int(values.get("lost", 0))
+
     try:
-        peer.wait_for(publisher.get_subscription_count, "the recorder")
+        peer.connected("/recorder", to=[publisher])
         peer.wait_for(told, f"an ERROR about the disk:\n{log.read_text()}", timeout=40)
+        peer.wait_for(lambda: sum(counted()) == sent, "all messages in the counts")
         assert path.stat().st_size <= limit
-        assert len(_stamps(path)) > 0
+        written, lost = counted()
+        assert len(_stamps(path)) == written > 0 and lost > 0
         assert process.poll() is None
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=10) == 0
@@ -179,6 +191,36 @@ def test_full_disk_is_told_and_costs_only_what_came_after(tmp_path: Path) -> Non
     finally:
         process.kill()
         peer.close()
+
+
+def test_folder_that_goes_away_stops_the_recording_until_it_can_be_made_again(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "disk"
+    path = folder / "out.mcap"
+    rig = Rig(tmp_path, output=path, topics="[detections]", split_seconds=0.2)
+
+    def send_until(text: str) -> None:
+        def told() -> bool:
+            rig.publisher.publish(_detections(1))
+            status = rig.peer.status("/recorder")
+            return status is not None and text in status.message
+
+        rig.peer.wait_for(told, f"{text}:\n{rig.node.output}")
+
+    try:
+        rig.connected()
+        send_until("ok")
+        shutil.rmtree(folder)
+        folder.touch()
+        send_until(f"{path}: cannot write here: ")
+        folder.unlink()
+        send_until("ok")
+        assert rig.node.stop() == 0
+        assert "Traceback" not in rig.node.output
+        assert len(_stamps(path)) > 0
+    finally:
+        rig.close()
 
 
 def test_full_disk_ends_the_video_and_not_the_recording(tmp_path: Path) -> None:
@@ -293,6 +335,34 @@ def test_existing_file_is_never_opened_for_writing(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="never overwritten"):
         McapFile(path)
     assert path.read_bytes() == b"precious"
+
+
+def test_message_of_a_failed_write_waits_and_the_file_keeps_its_whole_chunks(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "a.mcap"
+    file = McapFile(path)
+    data = serialize_message(_detections(1))
+    for _ in range(3):
+        file.write("/detections", KIND, data, 0, 0)
+    file.flush()
+    assert file.waiting == 0
+    file.write("/detections", KIND, data, 0, 0)
+    file.write("/tracks", KIND, data, 0, 0)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (file.size + 10, limits[1]))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            file.flush()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert file.waiting == 2
+    file.abandon()
+    file.abandon()
+    assert path.stat().st_size == file.size
+    assert len(_stamps(path)) == 3
 
 
 def test_definition_brings_every_inner_type() -> None:
