@@ -57,8 +57,8 @@ def run(args: argparse.Namespace) -> int:
     rate = _rate(args.frame_rate, source)
     if args.annotate and args.annotate.suffix.lower() not in VIDEO_SUFFIXES:
         raise InputError(f"--annotate is {args.annotate}, expected the name of a video (.mp4)")
-    outputs = (("--json", args.json), ("--mot", args.mot), ("--annotate", args.annotate))
-    check_outputs([(option, path) for option, path in outputs if path], [source])
+    options = (("--json", args.json), ("--mot", args.mot), ("--annotate", args.annotate))
+    check_outputs([(option, path) for option, path in options if path], [source])
     tracker = Tracker(_settings(args))
     detector = detector_settings(args).open()
     if args.score_threshold is None:
