@@ -312,11 +312,143 @@ def test_video_holds_every_picture_with_its_boxes(tmp_path: Path) -> None:
         rig.close()
 
 
+def _times(path: Path) -> list[float]:
+    """When the pictures of a video are shown, in seconds."""
+    with av.open(str(path)) as container:
+        return [frame.time for frame in container.decode(video=0)]
+
+
+def test_video_holds_every_picture_of_a_camera_that_gives_no_stamps(tmp_path: Path) -> None:
+    path = tmp_path / "out.mp4"
+    rig = Rig(tmp_path, video=path, video_patience=60.0, depth=4)
+    try:
+        rig.connected()
+        rig.peer.connected("/recorder", to=[rig.images])
+        for count in range(1, 21):
+            rig.images.publish(convert.image_message(_frame(0)))
+            rig.peer.wait_for(lambda: rig.value("video_received") == str(count), "the picture")  # noqa: B023
+        # Those that may not wait are written although they still have patience.
+        rig.peer.wait_for(lambda: int(rig.value("video_processed")) >= 16, "16 pictures")
+        assert rig.node.stop() == 0
+        times = _times(path)
+        assert len(times) == 20
+        # In the time that they took to arrive, one wait for diagnostics each.
+        assert times[-1] > 0.1
+    finally:
+        rig.close()
+
+
+def test_video_of_stamps_that_begin_again_goes_on_with_boxes(tmp_path: Path) -> None:
+    path = tmp_path / "out.mp4"
+    rig = Rig(tmp_path, video=path, video_patience=30.0)
+    seen = 0
+    try:
+        rig.connected()
+        rig.peer.connected("/recorder", to=[rig.images])
+        for _ in range(2):
+            for number in range(100, 140):  # 1.6 s from 4 s on
+                rig.images.publish(convert.image_message(_frame(number)))
+                rig.publisher.publish(_detections(number))
+                seen += 1
+                rig.peer.spin(0.005)
+            rig.peer.wait_for(lambda: rig.value("video_processed") == str(seen), "a run")  # noqa: B023
+            rig.publisher.publish(_detections(140))  # its picture was lost
+            rig.peer.wait_for(lambda: rig.value("video_stale") == "0", "the counts")
+        assert rig.node.stop() == 0
+        times = _times(path)
+        assert len(times) == 80
+        assert times[-1] > 2 * 39 * 0.04
+    finally:
+        rig.close()
+
+
+def test_best_effort_publisher_that_comes_later_is_recorded(tmp_path: Path) -> None:
+    path = tmp_path / "out.mcap"
+    node = NodeProcess(
+        "recorder_node",
+        tmp_path / "log",
+        diagnostics_period=0.1,
+        output=path,
+        topics="[detections]",
+        video=tmp_path / "out.mp4",
+    )
+    peer = Peer()
+
+    def told(text: str) -> bool:
+        status = peer.status("/recorder")
+        return status is not None and text in status.message
+
+    try:
+        peer.wait_for(lambda: told("nobody publishes detections, image_raw"), "the subscriptions")
+        best_effort = qos.image_publisher(depth=50)
+        publisher = peer.node.create_publisher(Detection2DArray, "detections", best_effort)
+        peer.wait_for(lambda: told("nobody publishes image_raw"), "the publisher to be seen")
+        peer.node.create_publisher(Image, "image_raw", best_effort)
+        peer.wait_for(lambda: told("ok"), "both")
+        peer.wait_for(lambda: publisher.get_subscription_count() == 2, "both subscriptions")
+        for number in range(1, 6):
+            publisher.publish(_detections(number))
+        peer.wait_for(
+            lambda: any(
+                v.key == "written" and v.value == "5" for v in peer.status("/recorder").values
+            ),
+            "5 messages",
+        )
+        assert node.stop() == 0
+        assert len(_stamps(path)) == 5
+    finally:
+        if node.process.poll() is None:
+            node.stop(signal.SIGKILL)
+        peer.close()
+
+
+def test_recorder_writes_while_simulated_time_stands_still(tmp_path: Path) -> None:
+    path = tmp_path / "out.mcap"
+    rig = Rig(tmp_path, output=path, topics="[detections, late]", use_sim_time=True)
+    try:
+        rig.connected()
+        late: Any = rig.peer.node.create_publisher(Detection2DArray, "late", qos.results(100))
+        rig.peer.connected("/recorder", to=[late])
+        rig.publisher.publish(_detections(1))
+        late.publish(_detections(2))
+        rig.peer.wait_for(lambda: len(_stamps(path)) == 1, "what was flushed")
+        assert rig.node.stop() == 0
+        assert rig.value("written") == "2"
+    finally:
+        rig.close()
+
+
+def test_topic_of_ours_is_subscribed_to_before_anybody_publishes_it_in_a_namespace(
+    tmp_path: Path,
+) -> None:
+    peer = Peer()
+    node = NodeProcess(
+        "recorder_node",
+        tmp_path / "log",
+        diagnostics_period=0.1,
+        output=tmp_path / "out.mcap",
+        topics="[front/detections, /rear/image_raw/compressed, my_detections, front/diagnostics]",
+    )
+    try:
+        peer.wait_for(lambda: peer.status("/recorder") is not None, "the recorder")
+        status = peer.status("/recorder")
+        heard = {v.key for v in status.values if v.key.startswith("publishers of ")}
+        assert {t for t in heard if "parameter" not in t} == {
+            "publishers of /front/detections",
+            "publishers of /rear/image_raw/compressed",
+        }
+        assert node.stop() == 0
+    finally:
+        peer.close()
+
+
 @pytest.mark.parametrize(
     ("parameters", "said"),
     [
         ({}, "nothing to record"),
         ({"video": "a.avi"}, "expected a name in .mp4"),
+        ({"output": "a.mcap", "topics": "['bad topic']"}, "parameter 'topics': got 'bad topic'"),
+        ({"video": "a.mp4", "video_boxes": "a b"}, "parameter 'video_boxes': got 'a b'"),
         ({"output": "/proc/no/a.mcap"}, "/proc/no"),
     ],
 )
