@@ -24,11 +24,15 @@ from ros_nodes.diagnostics import ERROR, WARN, RateMeter, Status
 from ros_nodes.lifecycle import WaysightNode, run
 from ros_nodes.parameters import NodeParameters, parameter
 
+FRAME_ID = "camera_optical_frame"
 REOPEN_SECONDS = 1.0
 SUBSCRIBER_PATIENCE = 30.0
 """Seconds to wait for `wait_subscribers` before starting without them."""
 SETTLE_SECONDS = 0.5
 """Between the last awaited subscriber and the first picture: discovery ends on both sides."""
+
+BURST_SECONDS = 0.1
+"""How far behind a bag's times pictures may be that were recorded in bursts."""
 
 
 @dataclass(frozen=True)
@@ -36,12 +40,12 @@ class CameraParameters(NodeParameters):
     """Parameters of the camera node."""
 
     source: str = parameter(
-        "", "Video file, picture folder, rosbag2 bag, or device such as /dev/video0"
+        "", "Video file, picture folder, rosbag2 bag, MCAP file, or device such as /dev/video0"
     )
     bag_topic: str = parameter("", "Image topic of a bag that has several")
     rate: float | None = parameter(
         None,
-        "Pictures a second; unset: the source's own",
+        "Pictures a second; unset: the source's own, which for a bag is its times of recording",
         minimum=0.1,
         maximum=10_000.0,
         unit="Hz",
@@ -57,7 +61,9 @@ class CameraParameters(NodeParameters):
     )
     width: int = parameter(0, "Width asked of a device; 0: its own", minimum=0, unit="pixels")
     height: int = parameter(0, "Height asked of a device; 0: its own", minimum=0, unit="pixels")
-    frame_id: str = parameter("camera_optical_frame", "Optical frame in every header (REP 103)")
+    frame_id: str = parameter(
+        "", f"Optical frame in every header (REP 103); empty: the bag's own, elsewhere {FRAME_ID}"
+    )
     calibration: str = parameter("", "Calibration YAML of camera_calibration; empty: uncalibrated")
     format: str = parameter(
         "raw", "Which image topics to publish", choices=("raw", "compressed", "both")
@@ -248,23 +254,35 @@ class CameraNode(WaysightNode[CameraParameters]):
 
     def _play(self, feed: Feed) -> None:
         """Publish every picture at its time; a late one moves the following ones back."""
-        due = time.monotonic()
+        due, period = time.monotonic(), 0.0
+        before_ns: int | None = None
         for time_ns, frame in self._endless(feed):
-            rate = self.parameters.rate or feed.rate
-            period = 0.0 if feed.live or not rate else 1.0 / rate
+            if before_ns is not None:
+                period = self._period(feed, time_ns - before_ns, period)
+                due += period
+            before_ns = time_ns
             wait = due - time.monotonic()
             if wait > 0 and self._stop.wait(wait):
                 return
             if self._stop.is_set():
                 return
-            if period and wait < -period:
+            if period and wait < -(BURST_SECONDS if feed.recorded else period):
                 self._late += 1
                 due -= wait
             if self._clock_out:
                 self._clock_out.publish(Clock(clock=ros_time(time_ns)))
             self._publish(frame)
-            due += period
             self._trouble = ""
+
+    def _period(self, feed: Feed, step_ns: int, last: float) -> float:
+        """Seconds to a picture that was recorded `step_ns` after the one before it."""
+        rate = self.parameters.rate or feed.rate
+        if feed.live:
+            return 0.0
+        if rate:
+            return 1.0 / rate
+        # Where a bag begins again, the last period is as good as any.
+        return step_ns / 1e9 if step_ns >= 0 else last
 
     def _endless(self, feed: Feed) -> Iterator[tuple[int, Frame]]:
         p = self.parameters
@@ -282,7 +300,7 @@ class CameraNode(WaysightNode[CameraParameters]):
         p = self.parameters
         now = self.get_clock().now().nanoseconds
         stamp = frame.stamp_ns if p.stamps == "source" else now
-        frame = replace(frame, stamp_ns=stamp, frame_id=p.frame_id)
+        frame = replace(frame, stamp_ns=stamp, frame_id=p.frame_id or frame.frame_id or FRAME_ID)
         self.handover.send(self._image_topic, frame)
         # Nothing is serialised for nobody.
         if self._raw and self._raw.get_subscription_count():

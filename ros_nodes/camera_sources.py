@@ -8,14 +8,13 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import cv2
 import numpy as np
 
 from perception.errors import InputError
 from perception.frame import Frame
-from perception.sources import open_source
+from perception.sources import NANOSECONDS, open_source
 
 FOLDER_RATE = 10.0
 """Pictures a second of a folder, which names none itself."""
@@ -33,7 +32,8 @@ class BrokenOff(InputError):
 class Feed:
     """Pictures in order.
 
-    rate: pictures a second of the source itself; None when it sets its own pace (a device).
+    rate: pictures a second of the source itself; None when it sets its own pace (a device), or when
+    the times of recording do.
     live: whether pictures come when they come, so that nothing may wait for its time.
     frames: makes an iterator from the beginning of (time of recording in ns, picture);
     Frame.stamp_ns is the source's own time. It raises CameraLost or BrokenOff where the source
@@ -54,7 +54,10 @@ def open_feed(
 ) -> Feed:
     """Open a source by what it is: /dev/video*, a rosbag2 folder or file, a folder, a video.
 
-    width, height, rate: asked of a device; 0 and None leave them to it.
+    A file of a rosbag2 folder stands for the whole bag; an .mcap of the recorder stands alone.
+
+    width, height, rate: asked of a device; 0 and None leave them to it. A folder's pictures are
+    stamped by `rate`, or FOLDER_RATE, from 0 on.
     Raises InputError for what does not exist or cannot be read, CameraLost for a device that
     does not answer.
     """
@@ -64,10 +67,15 @@ def open_feed(
     if path.suffix in (".mcap", ".db3") or (path / "metadata.yaml").is_file():
         return _bag(path, bag_topic)
     files = open_source(path)
+    folder_rate = rate or FOLDER_RATE
 
     def frames() -> Iterator[tuple[int, Frame]]:
         for item in files:
-            yield 0, item.frame
+            frame = item.frame
+            if files.rate is None:
+                stamp_ns = round(frame.sequence * NANOSECONDS / folder_rate)
+                frame = dataclasses.replace(frame, stamp_ns=stamp_ns)
+            yield 0, frame
         if files.broken_off:
             raise BrokenOff(files.problems[-1])
 
@@ -104,45 +112,39 @@ def _device(source: str, width: int, height: int, rate: float | None) -> Feed:
 
 
 def _bag(path: Path, topic: str) -> Feed:
-    from rosbags.highlevel import AnyReader, AnyReaderError
+    from perception.datasets.bags import Bag
 
-    folder = path if path.is_dir() else path.parent
-    if not path.exists():
-        raise InputError(f"{path}: no such bag")
-    if not (folder / "metadata.yaml").is_file():
-        raise InputError(f"{path}: no metadata.yaml beside it, so it is no rosbag2 bag")
+    whole = path.parent if _of_rosbag2(path) else path
     kinds = ("sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage")
-
-    def choose(reader: AnyReader) -> list[Any]:
-        found = [c for c in reader.connections if c.msgtype in kinds]
-        chosen = [c for c in found if not topic or c.topic == topic]
-        names = ", ".join(sorted({c.topic for c in found})) or "none"
-        if not chosen:
-            raise InputError(f"{path}: no image topic '{topic}'; image topics: {names}")
-        if len({c.topic for c in chosen}) > 1:
-            raise InputError(f"{path}: several image topics, choose one by bag_topic: {names}")
-        return chosen
-
-    try:
-        with AnyReader([folder]) as reader:
-            count = sum(c.msgcount for c in choose(reader))
-            seconds = max(reader.duration / 1e9, 1e-3)
-    except (AnyReaderError, OSError, ValueError) as error:
-        raise InputError(f"{path}: not a readable rosbag2 bag: {error}") from error
+    with Bag(whole) as bag:
+        found = {name: kind.type for name, kind in bag.topics.items() if kind.type in kinds}
+    chosen = [name for name in found if not topic or name == topic]
+    names = ", ".join(sorted(found)) or "none"
+    if not chosen:
+        raise InputError(f"{path}: no image topic '{topic}'; image topics: {names}")
+    if len(chosen) > 1:
+        raise InputError(f"{path}: several image topics, choose one by bag_topic: {names}")
     problems: list[str] = []
 
     def frames() -> Iterator[tuple[int, Frame]]:
         from ros_nodes.convert import raw_compressed_frame, raw_image_frame
 
         problems.clear()
-        with AnyReader([folder]) as reader:
-            chosen = choose(reader)
-            messages = enumerate(reader.messages(connections=chosen))
-            for sequence, (connection, time_ns, raw) in messages:
-                decode = raw_image_frame if connection.msgtype == kinds[0] else raw_compressed_frame
+        decode = raw_image_frame if found[chosen[0]] == kinds[0] else raw_compressed_frame
+        with Bag(whole) as bag:
+            for sequence, message in enumerate(bag.messages(frozenset(chosen))):
                 try:
-                    yield time_ns, decode(bytes(raw), sequence)
+                    yield message.log_time_ns, decode(message.data, sequence)
                 except InputError as error:
                     problems.append(f"{path}: picture {sequence}: {error}")
+            for fault in bag.report.findings:
+                if fault.severity == "error":
+                    problems.append(f"{bag.root / fault.file}: {fault.message}")
+            if bag.truncated:
+                raise BrokenOff(problems[-1])
 
-    return Feed(max(count - 1, 1) / seconds, False, frames, problems, recorded=True)
+    return Feed(None, False, frames, problems, recorded=True)
+
+
+def _of_rosbag2(path: Path) -> bool:
+    return path.is_file() and (path.parent / "metadata.yaml").is_file()

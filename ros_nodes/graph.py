@@ -21,6 +21,7 @@ import yaml
 from perception.errors import InputError
 from perception.files import read_text
 from ros_nodes.parameters import check, describe, unknown
+from ros_nodes.topics import is_topic
 
 CONFIG = Path(__file__).resolve().parent / "config"
 LAUNCH = Path(__file__).resolve().parent / "launch"
@@ -39,6 +40,9 @@ _KEYS = {
 _ROS_PARAMETERS = ("use_sim_time", "start_type_description_service")
 """What every ROS node takes."""
 _NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
+_NAMESPACE = re.compile(r"/?[A-Za-z_]\w*(?:/[A-Za-z_]\w*)*/?|/?", re.ASCII)
+_SCOPE = re.compile(r"^(?:[A-Za-z_]\w*:(?!//))?(?:rostopic://|rosservice://)?", re.ASCII)
+"""What may stand before the left name of a remapping: of one node, of topics or services alone."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,21 @@ class Graph:
 
 
 class _Loader(yaml.SafeLoader):
-    """The safe loader, except that 0042 stays text: YAML 1.1 would read it as octal 34."""
+    """The safe loader, except for 0042 and for keys that are there twice.
+
+    0042 stays text: YAML 1.1 would read it as octal 34. Of equal keys YAML would take the last.
+    """
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    problem = f"key '{key.value}' is there twice, expected once"
+                    raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
+                seen.add(key.value)
+        return node
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -157,10 +175,30 @@ def _node(path: Path, name: object, entry: object) -> NodeSpec:
             raise InputError(
                 f"{path}: node '{name}': {key} is {value!r}, expected {_KEYS[key].__name__}"
             )
+    _check_names(f"{path}: node '{name}'", entry)
     module = entry.get("module", name)
-    if importlib.util.find_spec(f"ros_nodes.{module}_node") is None:
+    if not _NAME.match(module) or importlib.util.find_spec(f"ros_nodes.{module}_node") is None:
         raise InputError(f"{path}: node '{name}': there is no ros_nodes/{module}_node.py")
     return NodeSpec(name=name, **{"process": name, **entry, "module": module})
+
+
+def _check_names(where: str, entry: Mapping[str, Any]) -> None:
+    """Refuse what the node's process would not take on its command line."""
+    namespace = entry.get("namespace", "")
+    if not _NAMESPACE.fullmatch(namespace):
+        raise InputError(
+            f"{where}: namespace is '{namespace}', expected names of letters, digits, _ with / "
+            "between them"
+        )
+    for old, new in entry.get("remap", {}).items():
+        plain = (_SCOPE.sub("", str(old)), str(new))
+        if not (isinstance(old, str) and isinstance(new, str) and all(map(is_topic, plain))):
+            raise InputError(
+                f"{where}: remap is {old!r}: {new!r}, expected two names of topics or services"
+            )
+    for key in entry.get("parameters", {}):
+        if not isinstance(key, str):
+            raise InputError(f"{where}: parameter name is {key!r}, expected text")
 
 
 def parse_setting(text: str) -> tuple[str, str, Any]:
@@ -231,6 +269,8 @@ def _for_cameras(graph: Graph, cameras: Sequence[str]) -> Graph:
     for name in cameras:
         if not _NAME.match(name):
             raise InputError(f"camera name '{name}' is not a letter followed by letters, digits, _")
+        if cameras.count(name) > 1:
+            raise InputError(f"camera name '{name}' is there twice, expected one for each camera")
     nodes: list[NodeSpec] = []
     for node in graph.nodes:
         if node.module == "detector":

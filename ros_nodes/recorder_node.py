@@ -8,7 +8,7 @@ import queue
 import sys
 import threading
 import time
-from collections import OrderedDict
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,6 +18,8 @@ from typing import Any
 
 import cv2
 import numpy as np
+from rclpy.clock import Clock
+from rclpy.clock_type import ClockType
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import Image
 from vision_msgs.msg import Detection2DArray
@@ -35,7 +37,7 @@ from ros_nodes.diagnostics import ERROR, WARN, Counters, Status
 from ros_nodes.lifecycle import WaysightNode, run
 from ros_nodes.mcap_file import McapFile
 from ros_nodes.parameters import NodeParameters, parameter
-from ros_nodes.schemas import message_class
+from ros_nodes.schemas import definition, message_class
 
 FLUSH_SECONDS = 0.5
 LOOK_SECONDS = 0.5
@@ -43,6 +45,10 @@ LOOK_SECONDS = 0.5
 RETRY_SECONDS = 5.0
 RETRY_BYTES = 64 << 20
 """Free space at which recording begins again after the disk was full."""
+JUMP_NS = 1_000_000_000
+"""A stamp that lies so far before the last one begins a new run, such as that of a bag."""
+BOXES_NS = 5_000_000_000
+"""How long boxes wait for a picture that comes after them."""
 DRAIN_SECONDS = 30.0
 """How long the pictures that still wait may take to be encoded at the end."""
 
@@ -56,6 +62,11 @@ _KNOWN = {
     names.compressed(names.IMAGE): "sensor_msgs/msg/CompressedImage",
     names.DIAGNOSTICS: "diagnostic_msgs/msg/DiagnosticArray",
 }
+
+
+def _own_name(topic: str) -> str:
+    """Which of Waysight's topics `topic` is, in whatever namespace; "" for another."""
+    return next((name for name in _KNOWN if f"/{topic}".endswith(f"/{name}")), "")
 
 
 @dataclass(frozen=True)
@@ -93,6 +104,27 @@ class RecorderParameters(NodeParameters):
             raise InputError("parameters 'output' and 'video' are both empty: nothing to record")
         if self.video and not self.video.endswith(".mp4"):
             raise InputError(f"parameter 'video': got '{self.video}', expected a name in .mp4")
+        for name, topics in (("topics", self.topics), ("video_boxes", (self.video_boxes,))):
+            for topic in topics:
+                if not names.is_topic(topic):
+                    raise InputError(
+                        f"parameter '{name}': got '{topic}', expected the name of a topic"
+                    )
+
+
+@dataclass(frozen=True)
+class _Heard:
+    """A topic with its subscription, and what to subscribe with again."""
+
+    topic: str
+    kind: Any
+    take: Callable[[bytes], None]
+    subscription: Any
+
+    @property
+    def publishers(self) -> int:
+        """How many there are at present."""
+        return int(self.subscription.get_publisher_count())
 
 
 class RecorderNode(WaysightNode[RecorderParameters]):
@@ -116,13 +148,16 @@ class RecorderNode(WaysightNode[RecorderParameters]):
 
     def cleanup(self) -> None:
         """Finish and close the files."""
-        mcap, self._mcap = self.__dict__.get("_mcap"), None
+        mcap = self.__dict__.setdefault("_mcap", None)
         if mcap is not None:
             try:
                 mcap.close()
             except OSError as error:
-                mcap.abandon()
-                self.get_logger().error(f"{mcap.path}: {error.strerror}; the index is missing")
+                self.get_logger().error(
+                    f"{mcap.path}: {error.strerror}; the index is missing, and the last "
+                    f"{self._abandon()} messages"
+                )
+            self._mcap = None
         video = self.__dict__.pop("_video", None)
         if video is not None:
             video.close()
@@ -131,35 +166,32 @@ class RecorderNode(WaysightNode[RecorderParameters]):
 
     def activate(self) -> None:
         """Subscribe to everything that has a type already; look for the rest."""
-        self._subscriptions_by_topic: dict[str, Any] = {}
+        self._heard: dict[str, _Heard] = {}
         self._waiting = list(self.parameters.topics) if self.parameters.output else []
-        self._look()
         if self._video is not None:
             self._follow_video(self._video)
+        self._look()
+        # Under simulated time a clock that stands still must not keep anything from the disk.
+        steady = Clock(clock_type=ClockType.STEADY_TIME)
         self._ticking = [
-            self.create_timer(LOOK_SECONDS, self._look),
-            self.create_timer(FLUSH_SECONDS, self._flush),
+            self.create_timer(LOOK_SECONDS, self._look, clock=steady),
+            self.create_timer(FLUSH_SECONDS, self._flush, clock=steady),
         ]
 
     def _follow_video(self, video: _VideoThread) -> None:
-        p = self.parameters
-        self._subscriptions_by_topic["video boxes"] = self.create_subscription(
-            Detection2DArray, p.video_boxes, video.add_boxes, qos.results(p.depth), raw=True
-        )
-        self._subscriptions_by_topic["video"] = self.create_subscription(
-            Image,
-            names.IMAGE,
-            video.add_image,
-            qos.image_subscription(depth=p.depth),
-            raw=True,
-        )
+        self._hear("video boxes", self.parameters.video_boxes, Detection2DArray, video.add_boxes)
+        self._hear("video", names.IMAGE, Image, video.add_image)
 
     def deactivate(self) -> None:
         """Unsubscribe and bring everything to the disk."""
         for timer in self.__dict__.pop("_ticking", []):
             self.destroy_timer(timer)
-        for subscription in self.__dict__.pop("_subscriptions_by_topic", {}).values():
-            self.destroy_subscription(subscription)
+        for heard in self.__dict__.pop("_heard", {}).values():
+            self.destroy_subscription(heard.subscription)
+        self._flush()
+
+    def last_words(self) -> None:
+        """Bring everything to the disk, so that the last diagnostics hold what became of it."""
         self._flush()
 
     def diagnostic_values(self) -> Mapping[str, Any]:
@@ -175,46 +207,53 @@ class RecorderNode(WaysightNode[RecorderParameters]):
         """What is wrong at present."""
         if self._trouble:
             yield ERROR, self._trouble
-        if self._waiting:
-            yield WARN, f"nobody publishes {', '.join(self._waiting)}"
+        silent = [h.topic for h in self.__dict__.get("_heard", {}).values() if not h.publishers]
+        if missing := sorted({*self._waiting, *silent}):
+            yield WARN, f"nobody publishes {', '.join(missing)}"
         if self._video is not None and self._video.trouble:
             yield ERROR, self._video.trouble
 
     # Topics ----------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        if not self._waiting:
-            return
-        published = dict(self.get_topic_names_and_types())
+        published = dict(self.get_topic_names_and_types()) if self._waiting else {}
         for topic in list(self._waiting):
             kinds = published.get(self.resolve_topic_name(topic), [])
-            kind = kinds[0] if kinds else _KNOWN.get(topic)
+            kind = kinds[0] if kinds else _KNOWN.get(_own_name(topic))
             if kind is not None:
                 self._waiting.remove(topic)
                 self._subscribe(topic, kind)
+        for key, heard in list(self._heard.items()):
+            # A reliable subscription hears nothing of a best-effort publisher that came later.
+            profile = heard.subscription.qos_profile
+            wanted = self._profile(heard.topic)
+            if profile.reliability != wanted.reliability == ReliabilityPolicy.BEST_EFFORT:
+                self.destroy_subscription(heard.subscription)
+                self._hear(key, heard.topic, heard.kind, heard.take)
 
     def _subscribe(self, topic: str, kind: str) -> None:
         try:
             message_type = message_class(kind)
+            definition(kind)  # every MCAP file needs it
         except InputError as error:
             self._trouble = f"topic {topic} is not recorded: {error}"
             self.get_logger().error(self._trouble)
             return
-        self._subscriptions_by_topic[topic] = self.create_subscription(
-            message_type,
-            topic,
-            partial(self._write, self.resolve_topic_name(topic), kind),
-            self._profile(topic),
-            raw=True,
-        )
+        write = partial(self._write, self.resolve_topic_name(topic), kind)
+        self._hear(topic, topic, message_type, write)
+
+    def _hear(self, key: str, topic: str, kind: Any, take: Callable[[bytes], None]) -> None:
+        subscription = self.create_subscription(kind, topic, take, self._profile(topic), raw=True)
+        self._heard[key] = _Heard(topic, kind, take, subscription)
 
     def _profile(self, topic: str) -> QoSProfile:
         """As reliable and as latched as all present publishers are."""
         offers = [i.qos_profile for i in self.get_publishers_info_by_topic(topic)]
+        own = _own_name(topic)
         profile = qos.results(self.parameters.depth)
-        if topic == names.LABEL_INFO:
+        if own == names.LABEL_INFO:
             profile = qos.latched()
-        if topic in (names.IMAGE, names.compressed(names.IMAGE)):
+        if own in (names.IMAGE, names.compressed(names.IMAGE)):
             profile.reliability = ReliabilityPolicy.BEST_EFFORT
         if any(o.reliability == ReliabilityPolicy.BEST_EFFORT for o in offers):
             profile.reliability = ReliabilityPolicy.BEST_EFFORT
@@ -229,20 +268,24 @@ class RecorderNode(WaysightNode[RecorderParameters]):
             self._lost += 1
             return
         now = self.get_clock().now().nanoseconds
+        self._written += 1
         self._guarded(partial(self._mcap.write, topic, kind, data, now, now))
-        if self._mcap is not None:
-            self._written += 1
-            self._split_if_due()
+        self._split_if_due()
 
     def _split_if_due(self) -> None:
         p = self.parameters
-        assert self._mcap is not None
+        if self._mcap is None:
+            return
         full = p.split_megabytes and self._mcap.size >= p.split_megabytes << 20
         old = p.split_seconds and time.monotonic() - self._opened >= p.split_seconds
         if full or old:
-            self._guarded(self._mcap.close)
-            if self._mcap is not None:
-                self._open_part()
+            self._guarded(self._next_part)
+
+    def _next_part(self) -> None:
+        assert self._mcap is not None
+        self._mcap.close()
+        self._mcap = None
+        self._open_part()
 
     def _open_part(self) -> None:
         base = Path(self.parameters.output)
@@ -256,32 +299,49 @@ class RecorderNode(WaysightNode[RecorderParameters]):
         elif self._trouble and time.monotonic() > self._retry_at:
             self._try_again()
 
-    def _guarded(self, step: Any) -> None:
+    def _guarded(self, step: Callable[[], None]) -> None:
         """Do a write; a full disk ends the file at its last whole chunk."""
         try:
             step()
-        except OSError as error:
-            assert self._mcap is not None
-            self._trouble = f"{self._mcap.path}: {error.strerror}; recording has stopped"
+        except (InputError, OSError) as error:
+            self._stopped(error)
+            self._abandon()
             self.get_logger().error(self._trouble)
-            self._mcap.abandon()
-            self._mcap = None
-            self._lost += 1
             self._retry_at = time.monotonic() + RETRY_SECONDS
             self.diagnose_now()
 
+    def _stopped(self, error: InputError | OSError) -> None:
+        """Say why nothing is written any more."""
+        reason = str(error)
+        if isinstance(error, OSError):
+            path = self._mcap.path if self._mcap else self.parameters.output
+            reason = f"{path}: {error.strerror}"
+        self._trouble = f"{reason}; recording has stopped"
+
+    def _abandon(self) -> int:
+        """Leave a file that cannot be written to; the messages that never reached it are lost."""
+        mcap, self._mcap = self._mcap, None
+        if mcap is None:
+            return 0
+        mcap.abandon()
+        self._written -= mcap.waiting
+        self._lost += mcap.waiting
+        return mcap.waiting
+
     def _try_again(self) -> None:
         self._retry_at = time.monotonic() + RETRY_SECONDS
-        folder = Path(self.parameters.output).resolve().parent
-        space = os.statvfs(folder)
-        if space.f_bavail * space.f_frsize < RETRY_BYTES:
-            return
+        base = Path(self.parameters.output)
         try:
+            _make_folder(base)
+            space = os.statvfs(base.parent)
+            if space.f_bavail * space.f_frsize < RETRY_BYTES:
+                return
             self._open_part()
-            self._trouble = ""
-            self.get_logger().info("recording again")
         except (InputError, OSError) as error:
-            self._trouble = f"recording has stopped: {error}"
+            self._stopped(error)
+            return
+        self._trouble = ""
+        self.get_logger().info("recording again")
 
 
 def _make_folder(path: Path) -> None:
@@ -312,8 +372,11 @@ class _VideoThread:
         if self._partial.exists():  # of a recorder that was killed
             os.replace(self._partial, _free(self._path))
         self._jobs: queue.Queue[Any] = queue.Queue(maxsize=parameters.depth)
-        self._pictures: OrderedDict[int, tuple[Frame, float]] = OrderedDict()
+        self._pictures: deque[tuple[Frame, float]] = deque()
         self._boxes: dict[int, Detections] = {}
+        self._newest_boxes = 0
+        self._last: tuple[int, float] | None = None
+        self._shown_ns = 0
         self._names = NameIndex()
         self._file: VideoFile | None = None
         self._closing = threading.Event()
@@ -365,26 +428,52 @@ class _VideoThread:
 
     def _accept_image(self, message: bytes) -> None:
         frame = raw_image_frame(message)
-        self._pictures[frame.stamp_ns] = (frame, time.monotonic())
+        self._pictures.append((frame, time.monotonic()))
 
     def _accept_boxes(self, message: bytes) -> None:
         frame, detections = read_raw_detections(message, self._names)
+        if frame.stamp_ns < self._newest_boxes - JUMP_NS:
+            self._boxes.clear()  # a bag that began again: they belong to pictures that are past
+        self._newest_boxes = frame.stamp_ns
         self._boxes[frame.stamp_ns] = detections
 
     def _write_ready(self, patience: float) -> None:
-        """Write, in order, every picture whose boxes are here or not to be expected any more."""
-        while self._pictures:
-            stamp, (frame, since) = next(iter(self._pictures.items()))
-            boxes = self._boxes.pop(stamp, None)
-            passed = any(later > stamp for later in self._boxes)
-            if boxes is None and not passed and time.monotonic() - since < patience:
-                return
-            del self._pictures[stamp]
-            self._write(frame, boxes)
-        newest = max(self._boxes, default=0)
-        self._boxes = {s: b for s, b in self._boxes.items() if newest - s < 5_000_000_000}
+        """Write, in order, every picture whose boxes are here or not to be expected any more.
 
-    def _write(self, frame: Frame, boxes: Detections | None) -> None:
+        No more than `depth` pictures wait: the oldest of more is written as without boxes.
+        """
+        while self._pictures:
+            frame, since = self._pictures[0]
+            boxes = self._boxes.pop(frame.stamp_ns, None)
+            passed = any(later.stamp_ns in self._boxes for later, _ in self._pictures)
+            may_wait = len(self._pictures) <= self._parameters.depth and not passed
+            if boxes is None and may_wait and time.monotonic() - since < patience:
+                return
+            self._pictures.popleft()
+            self._write(frame, boxes, self._time_ns(frame.stamp_ns, since))
+        self._boxes = {
+            stamp: boxes
+            for stamp, boxes in self._boxes.items()
+            if self._newest_boxes - stamp < BOXES_NS
+        }
+
+    def _time_ns(self, stamp_ns: int, since: float) -> int:
+        """When the video shows a picture that came at `since`.
+
+        Stamps that stand still (a camera without any) or begin again say nothing of the time since
+        the picture before; there it is that of the arrivals.
+        """
+        if self._last is None:
+            self._shown_ns = stamp_ns
+        else:
+            step = stamp_ns - self._last[0]
+            if step == 0 or step < -JUMP_NS:
+                step = round((since - self._last[1]) * 1e9)
+            self._shown_ns += step
+        self._last = (stamp_ns, since)
+        return self._shown_ns
+
+    def _write(self, frame: Frame, boxes: Detections | None, time_ns: int) -> None:
         image = as_three_channels(frame.image)
         if frame.color == "rgb":
             image = np.asarray(cv2.cvtColor(image, cv2.COLOR_RGB2BGR), np.uint8)
@@ -396,7 +485,7 @@ class _VideoThread:
         width, height = self._file.size
         if drawn.shape[:2] != (height, width):
             drawn = np.asarray(cv2.resize(drawn, (width, height)), np.uint8)
-        self._file.write(drawn, frame.stamp_ns)
+        self._file.write(drawn, time_ns)
         self.counters.add(processed=1, stale=int(boxes is None))
 
 

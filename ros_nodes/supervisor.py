@@ -49,7 +49,21 @@ class Child:
     wait: float = FIRST_WAIT
     start_at: float = 0.0
     exit_codes: list[int] = field(default_factory=list)
+    crashes: int = 0
+    """In a row, since the last time that it lived HEALTHY_SECONDS."""
+    lived: float = 0.0
+    """Seconds of the last time."""
     killed: bool = False
+
+    @property
+    def failed(self) -> bool:
+        """Whether it had to be killed, ended with a crash, or never stayed up between crashes."""
+        if self.killed or not self.exit_codes:
+            return self.killed
+        last = self.exit_codes[-1]
+        # SIGTERM ends a process that still imports; that one did not get as far as to crash.
+        ended_well = last == 0 or (last == -signal.SIGTERM and not self.crashes)
+        return not ended_well or (self.crashes > 1 and self.lived < HEALTHY_SECONDS)
 
     def report(self) -> dict[str, Any]:
         """What became of it."""
@@ -103,7 +117,11 @@ class Supervisor:
         self._stop = True
 
     def run(self, seconds: float | None = None) -> int:
-        """Start everything and watch it; returns 0, 1 (something had to be killed) or 2."""
+        """Start everything and watch it; returns its exit code.
+
+        2: a process refused its input. 1: one had to be killed, or crashed and did not recover. 0:
+        all went well.
+        """
         deadline = None if seconds is None else time.monotonic() + seconds
         code = 0
         self._reclaim()
@@ -124,7 +142,11 @@ class Supervisor:
         # A refusal counts even when it came together with the stop.
         if any(EXIT_BAD_INPUT in child.exit_codes for child in self.children):
             return EXIT_BAD_INPUT
-        return code or int(any(child.killed for child in self.children))
+        failed = [child for child in self.children if child.failed]
+        for child in failed:
+            if not child.killed:  # which has been said
+                self._say(f"{child.name} has crashed and not recovered")
+        return code or int(bool(failed))
 
     def _start(self, child: Child) -> None:
         # A session of its own keeps Ctrl-C at the terminal from reaching all children at once:
@@ -147,16 +169,17 @@ class Supervisor:
         code = child.process.poll()
         if code is None:
             return None
-        child.process = None
-        child.exit_codes.append(code)
+        self._ended(child, code)
         if code == EXIT_BAD_INPUT:
             return EXIT_BAD_INPUT
         if code == 0:
             child.start_at = 0.0
             self._say(f"{child.name} has finished")
             return 0 if child.ends_graph else None
-        if time.monotonic() - child.started > HEALTHY_SECONDS:
+        if child.lived > HEALTHY_SECONDS:
             child.wait = FIRST_WAIT
+            child.crashes = 0
+        child.crashes += 1
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         self._say(f"{child.name} ended with {how}; starting it again in {child.wait:.1f} s")
         child.start_at = time.monotonic() + child.wait
@@ -185,8 +208,12 @@ class Supervisor:
                     child.killed = True
                     process.kill()
                     process.wait()
-            child.exit_codes.append(process.returncode)
-            child.process = None
+            self._ended(child, process.returncode)
+
+    def _ended(self, child: Child, code: int) -> None:
+        child.process = None
+        child.exit_codes.append(code)
+        child.lived = time.monotonic() - child.started
 
 
 def _die_with_parent() -> None:

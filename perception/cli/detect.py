@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -152,10 +152,44 @@ def check_names(sources: list[Source]) -> None:
             seen[path.name] = path
 
 
+def check_outputs(outputs: Iterable[tuple[str, Path]], sources: Iterable[Source]) -> None:
+    """Refuse an output, given as (option, path), that is a source or another output too."""
+    inputs = {_file_id(path): path for source in sources for path in source.paths}
+    seen: set[Path] = set()
+    for option, path in outputs:
+        if path.exists() and _file_id(path) in inputs:
+            raise InputError(
+                f"{option} would overwrite the source {inputs[_file_id(path)]}, expected another "
+                "place"
+            )
+        if path.resolve() in seen:
+            raise InputError(
+                f"{option} would write {path} twice, expected a name of its own for each output"
+            )
+        seen.add(path.resolve())
+
+
+def _file_id(path: Path) -> tuple[int, int]:
+    """The same for all names of one file, links included."""
+    status = path.stat()
+    return status.st_dev, status.st_ino
+
+
+def _annotated_paths(source: Source, folder: Path) -> list[Path]:
+    """Where the annotated pictures, or the one video, of a source go."""
+    if source.is_video:
+        return [folder / f"{source.paths[0].stem}.mp4"]
+    return [folder / path.name for path in source.paths]
+
+
 def run(args: argparse.Namespace) -> int:
     """Detect in every source; exit code 2 when something could not be read."""
     sources = [open_source(path) for path in args.sources]
     check_names(sources)
+    outputs = [("--json", args.json)] if args.json else []
+    if args.annotate:
+        outputs += [("--annotate", p) for s in sources for p in _annotated_paths(s, args.annotate)]
+    check_outputs(outputs, sources)
     detector = detector_settings(args).open()
     results: list[dict[str, Any]] = []
     problems: list[str] = []
@@ -186,7 +220,7 @@ def _detect_source(
         write = None
         if annotate is not None:
             write = stack.enter_context(
-                video_writer(annotate / f"{source.paths[0].stem}.mp4", source.rate)
+                video_writer(_annotated_paths(source, annotate)[0], source.rate)
                 if source.rate is not None
                 else picture_writer(annotate)
             )

@@ -53,6 +53,11 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"--seconds is {args.seconds}, expected a time above 0")
     if args.graph == run_factory.GRAPH:
         return run_factory.run(args)
+    run_factory.refuse_given(
+        args,
+        run_factory.OPTIONS,
+        f"only graph '{run_factory.GRAPH}' takes it, expected that instead of '{args.graph}'",
+    )
     graph = graph_of(args)
     console = Console(stderr=True)
     supervisor = Supervisor(graph, lambda text: console.print(f"waysight: {text}", style="dim"))

@@ -49,6 +49,12 @@ T = TypeVar("T")
 
 GRAPH = "factory"
 
+OPTIONS = (
+    "scenario", "list_scenarios", "seed", "seeds", "jobs", "headless", "in_process",
+    "truth_detections",
+)  # fmt: skip
+"""What `add_arguments` declares."""
+
 ALL = "all"
 """As `--scenario`: every shipped one."""
 
@@ -85,8 +91,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def refuse_given(args: argparse.Namespace, options: Iterable[str], why: str) -> None:
+    """InputError for an option that was given and would not be heeded."""
+    for option in options:
+        if getattr(args, option):
+            raise InputError(f"--{option.replace('_', '-')}: {why}")
+
+
 def run(args: argparse.Namespace) -> int:
     """Play a scenario; exit code 0 when its verdict holds, 1 when not."""
+    refuse_given(
+        args, ("source", "cameras"), f"graph '{GRAPH}' draws its own pictures, expected no source"
+    )
     if args.list_scenarios:
         return _list()
     if args.seed < 0:
@@ -94,6 +110,8 @@ def run(args: argparse.Namespace) -> int:
     for option in ("seeds", "jobs"):
         if (value := getattr(args, option)) is not None and value < 1:
             raise InputError(f"--{option} is {value}, expected 1 or more")
+    if args.seeds is None:
+        refuse_given(args, ("jobs",), "only variations use it, expected --seeds N with it")
     name = args.scenario or "person_from_rack"
     if name == ALL and args.seeds is None:
         raise InputError("--scenario all plays many variations, expected --seeds N with it")
@@ -108,6 +126,7 @@ def run(args: argparse.Namespace) -> int:
         settings=settings,
     )
     if args.in_process or args.seeds is not None:
+        refuse_given(args, ("record", "seconds"), _UNUSED)
         _refuse_unused(settings)
         # Types and limits are the nodes' own; without ROS 2 the settings judge what they can.
         if all(importlib.util.find_spec(package) for package in ("rclpy", "vision_msgs")):
@@ -179,6 +198,11 @@ def _names(*kinds: Any) -> set[str]:
     return {field.name for kind in kinds for field in dataclasses.fields(kind)}
 
 
+_UNUSED = (
+    "a run in one process does not use it; leave --in-process and --seeds out to run the nodes"
+)
+
+
 def _refuse_unused(settings: Iterable[tuple[str, str, Any]]) -> None:
     """InputError for a --set that a run in one process would not heed."""
     taken = {
@@ -191,10 +215,7 @@ def _refuse_unused(settings: Iterable[tuple[str, str, Any]]) -> None:
     for node, name, _ in settings:
         zone = node == "guardian" and "." in name
         if not zone and name not in taken.get(node, ()):
-            raise InputError(
-                f"--set {node}.{name}: a run in one process does not use it; leave --in-process "
-                "and --seeds out to run the nodes"
-            )
+            raise InputError(f"--set {node}.{name}: {_UNUSED}")
 
 
 def _list() -> int:

@@ -12,7 +12,12 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from perception.cli.detect import add_model_arguments, detector_settings, video_writer
+from perception.cli.detect import (
+    add_model_arguments,
+    check_outputs,
+    detector_settings,
+    video_writer,
+)
 from perception.detections import UNTRACKED, Detections
 from perception.draw import draw
 from perception.errors import InputError
@@ -52,6 +57,8 @@ def run(args: argparse.Namespace) -> int:
     rate = _rate(args.frame_rate, source)
     if args.annotate and args.annotate.suffix.lower() not in VIDEO_SUFFIXES:
         raise InputError(f"--annotate is {args.annotate}, expected the name of a video (.mp4)")
+    options = (("--json", args.json), ("--mot", args.mot), ("--annotate", args.annotate))
+    check_outputs([(option, path) for option, path in options if path], [source])
     tracker = Tracker(_settings(args))
     detector = detector_settings(args).open()
     if args.score_threshold is None:

@@ -115,5 +115,39 @@ def test_a_damaged_picture_is_named_and_the_rest_is_done(
     assert len(json.loads(out.read_text())) == 1
 
 
+def test_annotated_pictures_never_overwrite_their_source(
+    tmp_path: Path, model: Path, pictures: Path
+) -> None:
+    before = {path: path.read_bytes() for path in pictures.iterdir()}
+    link = tmp_path / "link"
+    link.symlink_to(pictures)
+    for folder in (pictures, link):
+        done = waysight("detect", pictures, "--model", model, "--annotate", folder)
+        assert done.returncode == 2
+        assert "--annotate would overwrite the source" in done.stderr
+        assert done.stderr.count("\n") == 1
+    assert {path: path.read_bytes() for path in pictures.iterdir()} == before
+
+
+def test_results_never_overwrite_their_source(tmp_path: Path, model: Path, pictures: Path) -> None:
+    done = waysight("detect", pictures, "--model", model, "--json", pictures / "dark.png")
+    assert done.returncode == 2 and "--json would overwrite the source" in done.stderr
+    assert cv2.imread(str(pictures / "dark.png")) is not None
+
+
+def test_annotated_videos_overwrite_neither_their_source_nor_each_other(
+    tmp_path: Path, model: Path
+) -> None:
+    video = write_video(tmp_path / "v.mp4", frames=3)
+    before = video.read_bytes()
+    done = waysight("detect", video, "--model", model, "--annotate", tmp_path)
+    assert done.returncode == 2 and "--annotate would overwrite the source" in done.stderr
+    assert video.read_bytes() == before
+    twin = write_video(tmp_path / "v.avi", frames=3)
+    done = waysight("detect", video, twin, "--model", model, "--annotate", tmp_path / "seen")
+    assert done.returncode == 2 and "seen/v.mp4 twice" in done.stderr
+    assert not (tmp_path / "seen").exists()
+
+
 def test_an_unknown_command_is_refused() -> None:
     assert waysight("detcet").returncode == 2

@@ -75,6 +75,11 @@ def test_a_sweep_counts_what_holds_and_names_the_seeds_that_fail(tmp_path, capsy
         (["--seeds", "0"], "--seeds is 0"),
         (["--seeds", "2", "--jobs", "0"], "--jobs is 0"),
         (["--scenario", "all"], "expected --seeds N"),
+        (["--jobs", "2"], "--jobs: only variations use it, expected --seeds N"),
+        (["--source", "a.mp4"], "--source: graph 'factory' draws its own pictures"),
+        (["--cameras", "front,rear"], "--cameras: graph 'factory' draws its own pictures"),
+        (["--record", "a.mcap"], "--record: a run in one process does not use it"),
+        (["--seconds", "5"], "--seconds: a run in one process does not use it"),
         (["--set", "guardian.zones=[moving_stop]"], "unknown parameter 'moving_soon'"),
         (["--set", "guardian.moving_stpo.enabled=false"], "did you mean 'moving_stop'"),
         (["--set", "obstacles.mount_z=0.5"], "a run in one process does not use it"),
@@ -89,6 +94,25 @@ def test_a_sweep_counts_what_holds_and_names_the_seeds_that_fail(tmp_path, capsy
 def test_mistakes_are_exit_code_2(capsys, arguments, message):
     assert main([*IN_PROCESS, *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        ["--scenario", "lights_out"],
+        ["--list-scenarios"],
+        ["--seed", "3"],
+        ["--seeds", "2"],
+        ["--jobs", "2"],
+        ["--headless"],
+        ["--in-process"],
+        ["--truth-detections"],
+    ],
+)
+def test_options_of_the_factory_are_refused_by_another_graph(capsys, option):
+    assert main(["run", "road", "--seconds", "1", *option]) == 2
+    said = f"{option[0]}: only graph 'factory' takes it, expected that instead of 'road'"
+    assert capsys.readouterr().err == f"waysight: error: {said}\n"
 
 
 def test_settings_of_tracker_and_obstacles_reach_the_run(tmp_path):

@@ -101,6 +101,21 @@ def test_bad_input_gives_one_sentence_and_exit_2(
     assert done.stderr.count("\n") == 1 and not out.exists()
 
 
+@pytest.mark.parametrize("option", ["--annotate", "--json", "--mot"])
+def test_no_output_overwrites_the_source(tmp_path: Path, model: Path, option: str) -> None:
+    video = write_video(tmp_path / "v.mp4", frames=3)
+    before = video.read_bytes()
+    done = waysight("track", video, "--model", model, option, video)
+    assert done.returncode == 2 and f"{option} would overwrite the source" in done.stderr
+    assert done.stderr.count("\n") == 1 and video.read_bytes() == before
+
+
+def test_two_outputs_of_one_name_are_refused(tmp_path: Path, model: Path) -> None:
+    video, out = write_video(tmp_path / "v.mp4", frames=3), tmp_path / "out"
+    done = waysight("track", video, "--model", model, "--json", out, "--mot", out)
+    assert done.returncode == 2 and "--mot would write" in done.stderr and not out.exists()
+
+
 def test_mot_rows_count_frames_and_pixels_from_one() -> None:
     tracked = Detections.create([[10, 20, 40, 60]], [0.5], [0], [7])
     assert mot_rows(3, tracked) == ["3,7,11.00,21.00,30.00,40.00,0.50000,-1,-1,-1"]

@@ -11,14 +11,17 @@ pytest.importorskip("rclpy", reason="needs ROS 2")
 pytest.importorskip("vision_msgs", reason="needs vision_msgs: python -m ros_nodes.setup_ros")
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
+from rclpy.serialization import serialize_message
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 
 from perception.errors import InputError
+from perception.frame import Frame
 from ros_nodes import qos
 from ros_nodes.calibration import fit, read_calibration
-from ros_nodes.camera_sources import CameraLost, open_feed
-from ros_nodes.convert import compressed_frame, image_frame, stamp_ns
+from ros_nodes.camera_sources import BrokenOff, CameraLost, open_feed
+from ros_nodes.convert import compressed_frame, image_frame, image_message, stamp_ns
+from ros_nodes.mcap_file import McapFile
 from tests.onnx_models import bright_cell_detector
 from tests.ros_nodes.peer import NodeProcess, Peer
 
@@ -129,8 +132,8 @@ def test_cut_video_is_sent_as_far_as_it_goes_and_its_end_is_told(tmp_path: Path)
         peer.close()
 
 
-def _bag(path: Path, kind: str, topics: list[str], times_ns: list[int], late_ns: int = 5) -> Path:
-    """A bag of 64x48 pictures of rising grey, recorded at `times_ns`, stamped `late_ns` before."""
+def _bag(path: Path, kind: str, topics: dict[str, list[int]], late_ns: int = 5) -> Path:
+    """A bag of 64x48 pictures of rising grey, by topic their times, stamped `late_ns` before."""
     rosbags = pytest.importorskip("rosbags.rosbag2", reason="needs rosbags")
     from rosbags.typesys import Stores, get_typestore
 
@@ -140,7 +143,7 @@ def _bag(path: Path, kind: str, topics: list[str], times_ns: list[int], late_ns:
     time = types["builtin_interfaces/msg/Time"]
     plugin = rosbags.StoragePlugin[kind.upper()]
     with rosbags.Writer(path, version=9, storage_plugin=plugin) as writer:
-        for topic in topics:
+        for topic, times_ns in topics.items():
             connection = writer.add_connection(topic, image.__msgtype__, typestore=store)
             for number, time_ns in enumerate(times_ns):
                 pixels = np.full(48 * 64 * 3, 40 * number % 256, np.uint8)
@@ -154,23 +157,77 @@ def _bag(path: Path, kind: str, topics: list[str], times_ns: list[int], late_ns:
 @pytest.mark.parametrize("kind", ["sqlite3", "mcap"])
 def test_bag_gives_its_pictures_with_their_own_stamps(tmp_path: Path, kind: str) -> None:
     recorded = [(100 + n) * 10**9 for n in range(3)]
-    path = _bag(tmp_path / "bag", kind, ["/left/image_raw", "/right/image_raw"], recorded)
+    both = {"/left/image_raw": recorded, "/right/image_raw": recorded}
+    path = _bag(tmp_path / "bag", kind, both)
     with pytest.raises(InputError, match="several image topics.*/left/image_raw"):
         open_feed(str(path))
     with pytest.raises(InputError, match="no image topic '/up'"):
         open_feed(str(path), bag_topic="/up")
+    with pytest.raises(InputError, match="other.mcap: no such bag"):
+        open_feed(str(path / "other.mcap"))
     feed = open_feed(str(path), bag_topic="/left/image_raw")
     times, frames = zip(*feed.frames(), strict=True)
     assert feed.recorded and list(times) == recorded
     assert [f.stamp_ns for f in frames] == [time - 5 for time in recorded]
     assert [int(f.image[0, 0, 0]) for f in frames] == [0, 40, 80]
     assert frames[0].color == "rgb"
-    assert feed.rate == pytest.approx(1.0)
+    assert {f.frame_id for f in frames} == {"cam"}
+
+
+def test_pictures_of_a_folder_are_stamped_by_the_rate(folder: Path) -> None:
+    for rate, period_ns in ((None, 100_000_000), (50.0, 20_000_000)):
+        stamps = [frame.stamp_ns for _, frame in open_feed(str(folder), rate=rate).frames()]
+        assert stamps == [n * period_ns for n in range(4)]
+
+
+def test_file_of_the_recorder_is_played_and_what_is_cut_off_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "out.mcap"
+    file = McapFile(path)
+    for number in range(3):
+        picture = Frame(np.full((48, 64, 3), 40 * number, np.uint8), number, "cam")
+        data = serialize_message(image_message(picture))
+        file.write("/image_raw", "sensor_msgs/msg/Image", data, 10 + number, 10 + number)
+    file.flush()
+    feed = open_feed(str(path))  # as a killed recorder leaves it
+    got = []
+    with pytest.raises(BrokenOff, match="out.mcap: the file is cut off"):
+        for item in feed.frames():
+            got.append(item)
+    assert len(got) == 3
+    file.close()
+    times, frames = zip(*open_feed(str(path)).frames(), strict=True)
+    assert times == (10, 11, 12)
+    assert [int(f.image[0, 0, 0]) for f in frames] == [0, 40, 80]
+
+
+@pytest.mark.parametrize(("given", "expected"), [({}, "cam"), ({"frame_id": "front"}, "front")])
+def test_bag_is_played_at_its_pictures_times_and_in_their_frame(
+    tmp_path: Path, given: dict[str, str], expected: str
+) -> None:
+    # The rest of the bag is a thousand times longer.
+    times = [10**12 + n * 50_000_000 for n in range(10)]
+    bag = _bag(tmp_path / "bag", "mcap", {"/image_raw": times, "/other": [1, 2 * 10**12]})
+    peer = Peer()
+    images = peer.collect(Image, "image_raw", qos.image_subscription(depth=50))
+    camera = NodeProcess(
+        "camera_node",
+        tmp_path / "log",
+        source=bag,
+        bag_topic="/image_raw",
+        wait_subscribers=1,
+        **given,
+    )
+    try:
+        peer.wait_for(lambda: len(images) == 10, f"10 pictures:\n{camera.output}")
+        assert {m.header.frame_id for m in images} == {expected}
+        assert camera.stop() == 0
+    finally:
+        peer.close()
 
 
 def test_bag_drives_the_clock_of_nodes_with_simulated_time(tmp_path: Path) -> None:
     times = [100 * 10**9 + n * 50_000_000 for n in range(20)]
-    bag = _bag(tmp_path / "bag", "mcap", ["/image_raw"], times, late_ns=30_000_000)
+    bag = _bag(tmp_path / "bag", "mcap", {"/image_raw": times}, late_ns=30_000_000)
     model = bright_cell_detector(tmp_path / "cells.onnx")
     peer = Peer()
     clocks = peer.collect(Clock, "/clock", qos.results(200))
@@ -232,7 +289,7 @@ def test_sources_that_cannot_be_are_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such bag"):
         open_feed(str(tmp_path / "a.mcap"))
     (tmp_path / "b.mcap").write_bytes(b"x")
-    with pytest.raises(InputError, match="no metadata.yaml"):
+    with pytest.raises(InputError, match="b.mcap: does not begin like an MCAP file"):
         open_feed(str(tmp_path / "b.mcap"))
     with pytest.raises(InputError, match="without pictures"):
         open_feed(str(tmp_path))

@@ -42,11 +42,36 @@ def test_shipped_graphs_can_be_read() -> None:
         ("nodes: {}", "has no nodes"),
         ("robots: {}", "expected the single key 'nodes'"),
         ("nodes: [", "graph.yaml:1: not valid YAML"),
+        ("nodes: {camera: {module: foo.bar}}", "there is no ros_nodes/foo.bar_node.py"),
+        ("nodes: {camera: {namespace: x y}}", "node 'camera': namespace is 'x y', expected names"),
+        ("nodes: {camera: {namespace: a//b}}", "namespace is 'a//b', expected names"),
+        ("nodes: {camera: {remap: {image_raw: 5}}}", "remap is 'image_raw': 5, expected two names"),
+        ("nodes: {camera: {remap: {image_raw: bad topic}}}", "'bad topic', expected two names"),
+        ("nodes: {camera: {remap: {bad topic: a}}}", "'bad topic': 'a', expected two names"),
+        ("nodes: {camera: {parameters: {1: 2}}}", "parameter name is 1, expected text"),
+        ("nodes:\n  camera: {}\n  camera: {}", "graph.yaml:3: .*key 'camera' is there twice"),
+        ("nodes: {camera: {parameters: {rate: 1, rate: 2}}}", "key 'rate' is there twice"),
     ],
 )
 def test_fault_is_named_with_file_node_and_key(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
         _read(tmp_path, text)
+
+
+def test_names_that_ros_takes_are_let_through(tmp_path: Path) -> None:
+    remap = "{image_raw: /front/image_raw, ~/a: b, camera:x: y, rostopic://c: ~/d, /e: f/g}"
+    for namespace in ("front", "/front", "robot_1/front/", "/", "''"):
+        text = f"nodes: {{camera: {{namespace: {namespace}, remap: {remap}}}}}"
+        assert len(_read(tmp_path, text).nodes[0].remap) == 5
+
+
+def test_merged_keys_may_be_given_again(tmp_path: Path) -> None:
+    text = (
+        "nodes:\n"
+        "  camera: &camera {module: camera, parameters: {rate: 5}}\n"
+        "  other: {<<: *camera, parameters: {rate: 6}}\n"
+    )
+    assert [n.parameters["rate"] for n in _read(tmp_path, text).nodes] == [5, 6]
 
 
 def test_unknown_graph_lists_the_shipped_ones() -> None:
@@ -102,6 +127,8 @@ def test_several_cameras_get_namespaces_and_one_detector() -> None:
     assert len({n.process for n in graph.nodes}) == len(graph.nodes)
     with pytest.raises(InputError, match="2 cameras .* but 1 sources"):
         adapt(read_graph(ROAD), source="a.mp4", cameras=["front", "rear"])
+    with pytest.raises(InputError, match="camera name 'front' is there twice"):
+        adapt(read_graph(ROAD), source="a.mp4,b.mp4", cameras=["front", "front"])
 
 
 def test_nodes_of_one_process_share_a_command_line(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import itertools
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ import cv2
 from mcap.exceptions import EndOfFile
 from mcap.reader import NonSeekingReader, make_reader
 from mcap_ros2.decoder import DecoderFactory
+from rclpy.serialization import serialize_message
 from sensor_msgs.msg import Image
 from vision_msgs.msg import Detection2DArray
 
@@ -154,24 +156,34 @@ def _recorder_on_a_full_disk(log: Path, limit: int, **parameters: object) -> Any
         )
 
 
-def test_full_disk_is_told_and_costs_only_what_came_after(tmp_path: Path) -> None:
+def test_full_disk_is_told_and_every_message_is_written_or_counted(tmp_path: Path) -> None:
     path, log, limit = tmp_path / "out.mcap", tmp_path / "log", 60_000
     peer = Peer()
     publisher = peer.node.create_publisher(Detection2DArray, "detections", qos.results(500))
-    process = _recorder_on_a_full_disk(log, limit, output=path, topics="[detections]")
+    process = _recorder_on_a_full_disk(log, limit, output=path, topics="[detections]", depth=500)
+    sent = 0
 
     def told() -> bool:
+        nonlocal sent
+        sent += 1
         rng = np.random.default_rng()
         many = Detections.create(rng.random((50, 4)) * 900, rng.random(50), [0] * 50)
         publisher.publish(convert.detections_message(many, _frame(1), ("car",)))
         status = peer.status("/recorder")
         return status is not None and "recording has stopped" in status.message
 
+    def counted() -> tuple[int, int]:
+        status = peer.status("/recorder")
+        values = {v.key: v.value for v in status.values} if status else {}
+        return int(values.get("written", 0)), int(values.get("lost", 0))
+
     try:
-        peer.wait_for(publisher.get_subscription_count, "the recorder")
+        peer.connected("/recorder", to=[publisher])
         peer.wait_for(told, f"an ERROR about the disk:\n{log.read_text()}", timeout=40)
+        peer.wait_for(lambda: sum(counted()) == sent, "all messages in the counts")
         assert path.stat().st_size <= limit
-        assert len(_stamps(path)) > 0
+        written, lost = counted()
+        assert len(_stamps(path)) == written > 0 and lost > 0
         assert process.poll() is None
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=10) == 0
@@ -179,6 +191,36 @@ def test_full_disk_is_told_and_costs_only_what_came_after(tmp_path: Path) -> Non
     finally:
         process.kill()
         peer.close()
+
+
+def test_folder_that_goes_away_stops_the_recording_until_it_can_be_made_again(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "disk"
+    path = folder / "out.mcap"
+    rig = Rig(tmp_path, output=path, topics="[detections]", split_seconds=0.2)
+
+    def send_until(text: str) -> None:
+        def told() -> bool:
+            rig.publisher.publish(_detections(1))
+            status = rig.peer.status("/recorder")
+            return status is not None and text in status.message
+
+        rig.peer.wait_for(told, f"{text}:\n{rig.node.output}")
+
+    try:
+        rig.connected()
+        send_until("ok")
+        shutil.rmtree(folder)
+        folder.touch()
+        send_until(f"{path}: cannot write here: ")
+        folder.unlink()
+        send_until("ok")
+        assert rig.node.stop() == 0
+        assert "Traceback" not in rig.node.output
+        assert len(_stamps(path)) > 0
+    finally:
+        rig.close()
 
 
 def test_full_disk_ends_the_video_and_not_the_recording(tmp_path: Path) -> None:
@@ -270,11 +312,143 @@ def test_video_holds_every_picture_with_its_boxes(tmp_path: Path) -> None:
         rig.close()
 
 
+def _times(path: Path) -> list[float]:
+    """When the pictures of a video are shown, in seconds."""
+    with av.open(str(path)) as container:
+        return [frame.time for frame in container.decode(video=0)]
+
+
+def test_video_holds_every_picture_of_a_camera_that_gives_no_stamps(tmp_path: Path) -> None:
+    path = tmp_path / "out.mp4"
+    rig = Rig(tmp_path, video=path, video_patience=60.0, depth=4)
+    try:
+        rig.connected()
+        rig.peer.connected("/recorder", to=[rig.images])
+        for count in range(1, 21):
+            rig.images.publish(convert.image_message(_frame(0)))
+            rig.peer.wait_for(lambda: rig.value("video_received") == str(count), "the picture")  # noqa: B023
+        # Those that may not wait are written although they still have patience.
+        rig.peer.wait_for(lambda: int(rig.value("video_processed")) >= 16, "16 pictures")
+        assert rig.node.stop() == 0
+        times = _times(path)
+        assert len(times) == 20
+        # In the time that they took to arrive, one wait for diagnostics each.
+        assert times[-1] > 0.1
+    finally:
+        rig.close()
+
+
+def test_video_of_stamps_that_begin_again_goes_on_with_boxes(tmp_path: Path) -> None:
+    path = tmp_path / "out.mp4"
+    rig = Rig(tmp_path, video=path, video_patience=30.0)
+    seen = 0
+    try:
+        rig.connected()
+        rig.peer.connected("/recorder", to=[rig.images])
+        for _ in range(2):
+            for number in range(100, 140):  # 1.6 s from 4 s on
+                rig.images.publish(convert.image_message(_frame(number)))
+                rig.publisher.publish(_detections(number))
+                seen += 1
+                rig.peer.spin(0.005)
+            rig.peer.wait_for(lambda: rig.value("video_processed") == str(seen), "a run")  # noqa: B023
+            rig.publisher.publish(_detections(140))  # its picture was lost
+            rig.peer.wait_for(lambda: rig.value("video_stale") == "0", "the counts")
+        assert rig.node.stop() == 0
+        times = _times(path)
+        assert len(times) == 80
+        assert times[-1] > 2 * 39 * 0.04
+    finally:
+        rig.close()
+
+
+def test_best_effort_publisher_that_comes_later_is_recorded(tmp_path: Path) -> None:
+    path = tmp_path / "out.mcap"
+    node = NodeProcess(
+        "recorder_node",
+        tmp_path / "log",
+        diagnostics_period=0.1,
+        output=path,
+        topics="[detections]",
+        video=tmp_path / "out.mp4",
+    )
+    peer = Peer()
+
+    def told(text: str) -> bool:
+        status = peer.status("/recorder")
+        return status is not None and text in status.message
+
+    try:
+        peer.wait_for(lambda: told("nobody publishes detections, image_raw"), "the subscriptions")
+        best_effort = qos.image_publisher(depth=50)
+        publisher = peer.node.create_publisher(Detection2DArray, "detections", best_effort)
+        peer.wait_for(lambda: told("nobody publishes image_raw"), "the publisher to be seen")
+        peer.node.create_publisher(Image, "image_raw", best_effort)
+        peer.wait_for(lambda: told("ok"), "both")
+        peer.wait_for(lambda: publisher.get_subscription_count() == 2, "both subscriptions")
+        for number in range(1, 6):
+            publisher.publish(_detections(number))
+        peer.wait_for(
+            lambda: any(
+                v.key == "written" and v.value == "5" for v in peer.status("/recorder").values
+            ),
+            "5 messages",
+        )
+        assert node.stop() == 0
+        assert len(_stamps(path)) == 5
+    finally:
+        if node.process.poll() is None:
+            node.stop(signal.SIGKILL)
+        peer.close()
+
+
+def test_recorder_writes_while_simulated_time_stands_still(tmp_path: Path) -> None:
+    path = tmp_path / "out.mcap"
+    rig = Rig(tmp_path, output=path, topics="[detections, late]", use_sim_time=True)
+    try:
+        rig.connected()
+        late: Any = rig.peer.node.create_publisher(Detection2DArray, "late", qos.results(100))
+        rig.peer.connected("/recorder", to=[late])
+        rig.publisher.publish(_detections(1))
+        late.publish(_detections(2))
+        rig.peer.wait_for(lambda: len(_stamps(path)) == 1, "what was flushed")
+        assert rig.node.stop() == 0
+        assert rig.value("written") == "2"
+    finally:
+        rig.close()
+
+
+def test_topic_of_ours_is_subscribed_to_before_anybody_publishes_it_in_a_namespace(
+    tmp_path: Path,
+) -> None:
+    peer = Peer()
+    node = NodeProcess(
+        "recorder_node",
+        tmp_path / "log",
+        diagnostics_period=0.1,
+        output=tmp_path / "out.mcap",
+        topics="[front/detections, /rear/image_raw/compressed, my_detections, front/diagnostics]",
+    )
+    try:
+        peer.wait_for(lambda: peer.status("/recorder") is not None, "the recorder")
+        status = peer.status("/recorder")
+        heard = {v.key for v in status.values if v.key.startswith("publishers of ")}
+        assert {t for t in heard if "parameter" not in t} == {
+            "publishers of /front/detections",
+            "publishers of /rear/image_raw/compressed",
+        }
+        assert node.stop() == 0
+    finally:
+        peer.close()
+
+
 @pytest.mark.parametrize(
     ("parameters", "said"),
     [
         ({}, "nothing to record"),
         ({"video": "a.avi"}, "expected a name in .mp4"),
+        ({"output": "a.mcap", "topics": "['bad topic']"}, "parameter 'topics': got 'bad topic'"),
+        ({"video": "a.mp4", "video_boxes": "a b"}, "parameter 'video_boxes': got 'a b'"),
         ({"output": "/proc/no/a.mcap"}, "/proc/no"),
     ],
 )
@@ -293,6 +467,34 @@ def test_existing_file_is_never_opened_for_writing(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="never overwritten"):
         McapFile(path)
     assert path.read_bytes() == b"precious"
+
+
+def test_message_of_a_failed_write_waits_and_the_file_keeps_its_whole_chunks(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "a.mcap"
+    file = McapFile(path)
+    data = serialize_message(_detections(1))
+    for _ in range(3):
+        file.write("/detections", KIND, data, 0, 0)
+    file.flush()
+    assert file.waiting == 0
+    file.write("/detections", KIND, data, 0, 0)
+    file.write("/tracks", KIND, data, 0, 0)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (file.size + 10, limits[1]))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            file.flush()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert file.waiting == 2
+    file.abandon()
+    file.abandon()
+    assert path.stat().st_size == file.size
+    assert len(_stamps(path)) == 3
 
 
 def test_definition_brings_every_inner_type() -> None:

@@ -327,11 +327,64 @@ def test_node_that_still_imports_is_stopped_without_a_trace(
 
 def test_crashing_process_is_restarted_ever_more_slowly() -> None:
     supervisor = _supervised({"a": "import sys; sys.exit(1)"})
-    supervisor.run(seconds=4)
+    assert supervisor.run(seconds=4) == 1
     child = supervisor.children[0]
     assert 1 <= child.restarts <= 3  # after 0.5, 1 and 2 seconds
     assert set(child.exit_codes) == {1}
     assert child.wait > 0.5
+
+
+WAITS_FOR_SIGTERM = (
+    "import pathlib, signal, sys, time\n"
+    "signal.signal(signal.SIGTERM, lambda *_: sys.exit({code}))\n"
+    "pathlib.Path({path!r}).touch()\n"
+    "time.sleep(60)"
+)
+
+
+def _stop_when(supervisor: Supervisor, marker: Path) -> None:
+    supervisor._on_tick = lambda: supervisor.stop() if marker.exists() else None
+
+
+@pytest.mark.parametrize(("crashes", "code"), [(0, 0), (1, 0), (2, 1)])
+def test_exit_code_is_0_only_when_a_crashed_process_has_recovered(
+    tmp_path: Path, crashes: int, code: int
+) -> None:
+    up = tmp_path / "up"
+    program = (
+        "import pathlib, sys\n"
+        f"crashes = pathlib.Path({str(tmp_path / 'crashes')!r})\n"
+        "done = len(crashes.read_text()) if crashes.exists() else 0\n"
+        "crashes.write_text('x' * (done + 1))\n"
+        f"done < {crashes} and sys.exit(1)\n" + WAITS_FOR_SIGTERM.format(code=0, path=str(up))
+    )
+    supervisor = _supervised({"a": program})
+    _stop_when(supervisor, up)
+    assert supervisor.run(seconds=60) == code
+    assert supervisor.children[0].exit_codes == [1] * crashes + [0]
+
+
+def test_crash_at_the_stop_is_exit_code_1(tmp_path: Path) -> None:
+    up = tmp_path / "up"
+    supervisor = _supervised({"a": WAITS_FOR_SIGTERM.format(code=1, path=str(up))})
+    _stop_when(supervisor, up)
+    assert supervisor.run(seconds=60) == 1
+
+
+def test_graph_that_ends_by_itself_while_another_process_crashes_is_exit_code_1(
+    tmp_path: Path,
+) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    wait = "import pathlib, time\n"
+    wait += f"while not pathlib.Path({str(second)!r}).exists(): time.sleep(0.05)"
+    crash = (
+        "import pathlib, sys\n"
+        f"first = pathlib.Path({str(first)!r})\n"
+        f"(pathlib.Path({str(second)!r}) if first.exists() else first).touch()\n"
+        "sys.exit(1)"
+    )
+    supervisor = _supervised({"source": wait, "other": crash}, source=True)
+    assert supervisor.run(seconds=60) == 1
 
 
 def test_processes_are_stopped_one_after_the_other_in_the_order_of_the_file(
