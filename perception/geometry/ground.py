@@ -63,7 +63,8 @@ class GroundSettings:
     """pixel_sigma: px, standard deviation of a box edge, at least. relative_sigma: the same as a
     share of the box's height; the larger one counts. tilt_sigma: rad, of the camera's pitch
     against the ground, slope of the floor included. height_sigma: m, of the camera's height.
-    edge: px within which a box counts as cut by the picture's edge.
+    edge: px within which an exact box counts as cut by the picture's edge; two standard deviations
+    of the box's edges are added to it.
     """
 
     pixel_sigma: float = 1.0
@@ -136,8 +137,10 @@ def locate(
     view = _View.of(corners, camera, settings)
     by_foot, foot_sigma = _by_foot(view, camera.mount.z, settings)
     by_size, size_sigma = _by_size(view, tall, tall_sigma)
-    cut_below = corners[:, 3] >= camera.height - settings.edge
-    cut_above = corners[:, 1] <= settings.edge
+    # A detector's box may end short of the picture's edge by what its edges err.
+    rim = settings.edge + 2 * _edge_sigma(corners, settings)
+    cut_below = corners[:, 3] >= camera.height - rim
+    cut_above = corners[:, 1] <= rim
     use_foot = np.isfinite(by_foot) & ~cut_below
     use_size = np.isfinite(by_size) & ~cut_below & ~cut_above
     distances, sigmas = _fuse(by_foot, foot_sigma, use_foot, by_size, size_sigma, use_size)
@@ -158,7 +161,10 @@ def locate(
     places = centre[:, None] * direction
     sideways = centre * view.bearing_sigma
 
-    beside = _beside_the_way(view, distances, 2 * least, length, corners, camera, settings)
+    cut_at_side = np.where(
+        view.bearing >= 0, corners[:, 0] <= rim, corners[:, 2] >= camera.width - rim
+    )
+    beside = _beside_the_way(view, distances, 2 * least, length, cut_at_side)
     depth = distances * direction[:, 0]
     chosen = beside.found[:, None]
     places = np.where(chosen, np.stack([depth + least, beside.middle], axis=-1), places)
@@ -216,7 +222,7 @@ class _View:
         rays = rays.reshape(len(pixels), len(corners), 3)
         bearing = np.arctan2(rays[..., 1], rays[..., 0])
         slope = rays[..., 2] / np.maximum(np.hypot(rays[..., 0], rays[..., 1]), 1e-9)
-        sigma_px = np.maximum(settings.pixel_sigma, settings.relative_sigma * np.abs(y2 - y1))
+        sigma_px = _edge_sigma(corners, settings)
         return cls(
             bearing=bearing[0],
             left=bearing[2],
@@ -229,6 +235,13 @@ class _View:
             # d tan(e) / de = 1 + tan(e)^2.
             tilt_sigma=(1 + slope[0] ** 2) * settings.tilt_sigma,
         )
+
+
+def _edge_sigma(corners: Floats, settings: GroundSettings) -> Floats:
+    """(N,) px, standard deviation of the edges of boxes (N, 4)."""
+    heights = np.abs(corners[:, 3] - corners[:, 1])
+    sigma: Floats = np.maximum(settings.pixel_sigma, settings.relative_sigma * heights)
+    return sigma
 
 
 def _hidden_foot(corners: Floats, distances: Floats) -> Floats:
@@ -264,27 +277,19 @@ def _beside_the_way(
     distances: Floats,
     width: Floats,
     length: Floats,
-    corners: Floats,
-    camera: Camera,
-    settings: GroundSettings,
+    cut: Bools,
 ) -> _Beside:
     """Boxes that a vehicle along the base frame's x axis, beside the own way, explains.
 
     Such a vehicle shows its flank: the box's inner edge is its far corner, and at the depth of its
     near face it seems to reach towards the own way. A box wider than `width` whose inner edge a
     flank of up to `length` reaches is taken for one; then the outer edge tells where it is, or,
-    where the picture cuts that, the inner one. What no flank explains, such as a vehicle across
-    the way, is left as it is seen.
+    where the picture has `cut` that, the inner one. What no flank explains, such as a vehicle
+    across the way, is left as it is seen.
     """
     depth = distances * np.cos(view.bearing)
     on_left = view.bearing >= 0
     side = np.where(on_left, 1.0, -1.0)
-    # A detector's box may end short of the picture's edge by what its edges err.
-    blur = np.maximum(
-        settings.pixel_sigma, settings.relative_sigma * (corners[:, 3] - corners[:, 1])
-    )
-    rim = settings.edge + 2 * blur
-    cut = np.where(on_left, corners[:, 0] <= rim, corners[:, 2] >= camera.width - rim)
     left, right = np.tan(view.left), np.tan(view.right)
     inner, outer = np.where(on_left, right, -left), np.where(on_left, left, -right)
     beside = (length > 0) & (inner > 0)

@@ -103,6 +103,28 @@ def test_a_box_cut_below_is_between_the_camera_and_the_nearest_visible_ground():
     assert found.distances[0] - math.sqrt(3) * found.sigmas[0] == pytest.approx(0, abs=1e-9)
 
 
+@pytest.mark.parametrize("settings", [GroundSettings(), GroundSettings(1.5, 0.035)])
+@pytest.mark.parametrize("short", [3, 6, 12])
+def test_a_near_box_that_ends_just_short_of_the_lower_edge_is_cut_too(short, settings):
+    # 1 m ahead; the foot is below the picture, the detector's box ends above its edge.
+    near = box(1.0)
+    near[[1, 3]] = 0, CAMERA.height - short
+    found = locate([near], ["person"], CAMERA, settings)
+    assert abs(found.distances[0] - 0.8) < 2 * found.sigmas[0]
+    nearest_visible = CAMERA.ground_points([(416, 512)])[0, 0] - 0.2
+    assert found.distances[0] < 0.6 * nearest_visible
+
+
+def test_the_height_of_a_box_that_ends_just_short_of_the_upper_edge_says_nothing():
+    # The head is above the picture: by its size the box would be a third further away.
+    tilted = Camera.create(832, 512, CAMERA.matrix, [], replace(MOUNT, pitch=math.radians(20)))
+    corners = tilted.project([(3.0, side, up) for side in (-0.25, 0.25) for up in (0, 1.7)])
+    seen = np.concatenate([corners.min(axis=0), corners.max(axis=0)])
+    seen[1] = 12
+    found = locate([seen], ["person"], tilted)
+    assert found.distances[0] == found.by_foot[0]
+
+
 def test_estimates_that_contradict_each_other_widen_the_uncertainty():
     standing = box(6.0)
     # On a platform of half a metre: the foot says further away, the size does not.
