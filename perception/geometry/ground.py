@@ -8,6 +8,7 @@ tall an object of this class is (wrong for an unusual size). Both are fused by i
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -353,6 +354,13 @@ NOISE_SHARE = 0.25
 size, which shift all places of an object alike and hardly touch its velocity."""
 
 
+FASTEST = 100.0
+"""m/s and rad/s; no robot moves or turns faster, and numbers far beyond it overflow."""
+
+_FARTHEST = 1000.0
+"""m; a place that far away, or that uncertain, tells no velocity, and rounding would spoil it."""
+
+
 @dataclass(slots=True)
 class _Motion:
     """Constant-velocity Kalman state of one object: x y vx vy in the base frame, over ground."""
@@ -360,6 +368,21 @@ class _Motion:
     state: Floats
     covariance: Floats
     stamp_ns: int
+
+    @property
+    def finite(self) -> bool:
+        return bool(np.isfinite(self.state).all() and np.isfinite(self.covariance).all())
+
+    @property
+    def mean_variance(self) -> float:
+        """m^2/s^2 of the velocity along one axis, in the mean of both."""
+        return float(self.covariance[2, 2] + self.covariance[3, 3]) / 2
+
+    @property
+    def largest_variance(self) -> float:
+        """m^2/s^2 of the velocity along the axis on which it is known worst."""
+        half_gap = float(self.covariance[2, 2] - self.covariance[3, 3]) / 2
+        return self.mean_variance + math.hypot(half_gap, float(self.covariance[2, 3]))
 
 
 class GroundTracks:
@@ -403,32 +426,44 @@ class GroundTracks:
     ) -> Floats:
         """float64 (N, 2) velocities over ground in axes of the base frame, m/s, NaN = unknown.
 
-        ids: track ids, "" where not tracked. positions: (N, 2) m in the base frame, covariances:
-        (N, 2, 2) m^2; a place that is not finite is passed over. ego: the robot's vx, vy (m/s)
-        and wz (rad/s) since the last picture. A velocity is unknown until its standard
-        deviation is below `known_speed`.
+        ids: track ids, "" where not tracked; rows that share one tell nothing about any of them,
+        and count as not tracked. positions: (N, 2) m in the base frame, covariances: (N, 2, 2) m^2;
+        a place that is not finite, or only known to a kilometre, is passed over. ego: the robot's
+        vx, vy (m/s) and wz (rad/s) since the last picture; one beyond `FASTEST` makes every
+        velocity unknown. A velocity is unknown until its standard deviation is below `known_speed`.
         """
-        if self._stamp_ns is not None and stamp_ns < self._stamp_ns:
+        driven = all(abs(value) <= FASTEST for value in ego)
+        if not driven or (self._stamp_ns is not None and stamp_ns < self._stamp_ns):
             self.restart()
         self._stamp_ns = stamp_ns
+        shared = {name for name, count in Counter(ids).items() if count > 1}
+        for name in shared:
+            self._motions.pop(name, None)
         velocities = np.full((len(ids), 2), np.nan)
         for row, name in enumerate(ids):
             place, covariance = positions[row], covariances[row]
-            if not name or not (np.isfinite(place).all() and np.isfinite(covariance).all()):
+            if not name or name in shared or not _can_be_followed(place, covariance):
                 continue
             motion = self._motions.get(name)
-            if motion is None:
+            if motion is not None:
+                self._predict(motion, stamp_ns, ego)
+                _correct(motion, place, covariance)
+            if motion is None or not motion.finite:
                 self._motions[name] = self._start(place, covariance, stamp_ns)
-                continue
-            self._predict(motion, stamp_ns, ego)
-            _correct(motion, place, covariance)
-            if math.sqrt(motion.covariance[2:, 2:].trace() / 2) < self._known_speed:
+            elif 0.0 <= motion.mean_variance < self._known_speed**2:
                 velocities[row] = motion.state[2:]
         oldest = stamp_ns - round(self._retention * 1e9)
         self._motions = {
             name: motion for name, motion in self._motions.items() if motion.stamp_ns >= oldest
         }
         return velocities
+
+    def velocity_sigmas(self, ids: Sequence[str]) -> Floats:
+        """float64 (N,) m/s: standard deviations of the velocities that `update` gave for `ids`,
+        along the axis on which each is known worst; NaN for what is not followed."""
+        motions = [self._motions.get(name) for name in ids]
+        variances = [motion.largest_variance if motion else math.nan for motion in motions]
+        return np.sqrt(np.maximum(np.array(variances, dtype=np.float64), 0.0))
 
     def _start(self, place: Floats, covariance: Floats, stamp_ns: int) -> _Motion:
         full = np.zeros((4, 4))
@@ -461,9 +496,18 @@ class GroundTracks:
         motion.covariance = rotate @ (step @ motion.covariance @ step.T + noise) @ rotate.T
 
 
+def _can_be_followed(place: Floats, covariance: Floats) -> bool:
+    near, sure = np.abs(place) <= _FARTHEST, np.abs(covariance) <= _FARTHEST**2
+    return bool(near.all() and sure.all())
+
+
 def _correct(motion: _Motion, place: Floats, covariance: Floats) -> None:
     # A source that claims to be exact must not make this singular.
     innovation = motion.covariance[:2, :2] + NOISE_SHARE * covariance + np.eye(2) * 1e-6
-    gain = np.linalg.solve(innovation, motion.covariance[:2, :]).T
-    motion.state = motion.state + gain @ (place - motion.state[:2])
-    motion.covariance = motion.covariance - gain @ motion.covariance[:2, :]
+    # In closed form: it cannot fail on absurd numbers.
+    (xx, xy), (yx, yy) = innovation
+    with np.errstate(all="ignore"):
+        inverse = np.array([[yy, -xy], [-yx, xx]]) / (xx * yy - xy * yx)
+        gain = motion.covariance[:, :2] @ inverse
+        motion.state = motion.state + gain @ (place - motion.state[:2])
+        motion.covariance = motion.covariance - gain @ motion.covariance[:2, :]

@@ -277,3 +277,71 @@ def test_tracks_are_forgotten_after_their_retention_and_when_time_goes_back():
         known = feed(tracks, ["7"], found, 5 * 10**9 + stamp * 50_000_000)
     assert np.isfinite(known).all()
     assert np.isnan(feed(tracks, ["7"], found, 10**9)).all()
+
+
+def hand_over(tracks, rows, steps=20, ego=(0.0, 0.0, 0.0), start=100, sigma=0.1):
+    """Velocities after `steps` pictures of (id, place) rows that stay where they are."""
+    ids, places = [row[0] for row in rows], np.array([row[1] for row in rows])
+    covariances = np.tile(np.eye(2) * sigma**2, (len(rows), 1, 1))
+    for step in range(steps):
+        stamp = round((start + step / 20) * 1e9)
+        velocities = tracks.update(ids, places, covariances, stamp, ego)
+    return velocities
+
+
+def test_rows_that_share_an_id_have_no_velocity_and_spoil_none():
+    tracks = GroundTracks()
+    alone = hand_over(tracks, [("1", (1.5, 0.6)), ("2", (4.0, 0.0))])
+    assert np.isfinite(alone).all()
+    both = [("1", (1.5, 0.6)), ("2", (4.0, 0.0)), ("1", (1.5, -3.0))]
+    velocities = hand_over(tracks, both, start=101)
+    assert np.isnan(velocities[[0, 2]]).all()
+    np.testing.assert_allclose(velocities[1], 0, atol=1e-6)
+    assert np.isnan(tracks.velocity_sigmas(["1", "", "never seen"])).all()
+    # Whom the id belongs to afterwards is a new acquaintance.
+    assert np.isnan(hand_over(tracks, [("1", (1.5, -3.0))], steps=1, start=102)).all()
+
+
+def test_the_uncertainty_of_a_velocity_is_told_and_covers_its_worst_axis():
+    tracks = GroundTracks(known_speed=1.5)
+    covariance = np.diag([0.25, 0.0001])[None]
+    for step in range(4):
+        stamp = round((100 + step / 20) * 1e9)
+        velocity = tracks.update(["1"], np.array([[5.0, 0.0]]), covariance, stamp)
+    (sigma,) = tracks.velocity_sigmas(["1"])
+    assert np.isfinite(velocity).all()
+    # In the mean of both axes, which is what makes it known, it is less than 1.5 m/s.
+    assert 1.5 < sigma < 2.0
+
+
+@pytest.mark.parametrize(
+    ("place", "variance"),
+    [
+        ((30.0, 0.0), 1e6),
+        ((30.0, 0.0), 1e20),
+        ((30.0, 0.0), 1e308),
+        ((1e9, 0.0), 0.0),
+        ((1e300, -1e300), 0.01),
+        ((1e300, -1e300), 1e308),
+    ],
+)
+def test_absurd_places_have_no_velocity_and_stop_nothing(place, variance):
+    tracks = GroundTracks()
+    covariances = np.full((1, 2, 2), variance)
+    for step in range(20):
+        stamp = round((100 + step / 20) * 1e9)
+        velocity = tracks.update(["1"], np.array([place]), covariances, stamp)
+    assert np.isnan(velocity).all()
+    # The next sound measurements count as ever.
+    assert np.abs(hand_over(tracks, [("1", (5.0, 1.0))], start=103)).max() < 0.5
+
+
+@pytest.mark.parametrize(
+    "ego", [(0, 0, 1.7e308), (1e308, 0, 0), (math.nan, 0, 0), (0, math.inf, 0), (101, 0, 0)]
+)
+def test_motion_that_no_robot_has_makes_velocities_unknown(ego):
+    tracks = GroundTracks()
+    standing = [("1", (5.0, 1.0))]
+    assert np.isfinite(hand_over(tracks, standing)).all()
+    assert np.isnan(hand_over(tracks, standing, ego=ego, start=102, steps=3)).all()
+    np.testing.assert_allclose(hand_over(tracks, standing, start=103), 0, atol=1e-6)
