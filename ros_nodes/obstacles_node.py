@@ -38,7 +38,12 @@ from ros_nodes import convert, qos, topics
 from ros_nodes.diagnostics import ERROR, Ages, Counters, RateMeter, Status
 from ros_nodes.lifecycle import WaysightNode, run
 from ros_nodes.motion import MotionParameters
-from ros_nodes.obstacle_messages import markers_message, obstacles_message, points_message
+from ros_nodes.obstacle_messages import (
+    markers_message,
+    obstacles_message,
+    points_message,
+    read_odometry,
+)
 from ros_nodes.parameters import parameter
 
 _DEFAULTS = GroundSettings()
@@ -292,10 +297,10 @@ class ObstaclesNode(WaysightNode[ObstaclesParameters]):
         return lens.window(left, top, width, height, across, down)
 
     def _on_odometry(self, message: Odometry) -> None:
-        twist = message.twist.twist
-        velocity = Twist(twist.linear.x, twist.linear.y, twist.angular.z)
-        if velocity.finite:
-            self._odometry = (velocity, time.monotonic())
+        try:
+            self._odometry = (read_odometry(message), time.monotonic())
+        except InputError as error:
+            self._say(str(error))
 
     def _ego(self) -> Twist:
         """The robot's motion; without fresh odometry it is taken to stand.
@@ -315,8 +320,7 @@ class ObstaclesNode(WaysightNode[ObstaclesParameters]):
         self._fault = self._fault_of(detections, message.header.frame_id, self._camera)
         if self._fault:
             self._counters.add(invalid=1)
-            self._problem = self._fault
-            self.get_logger().warning(self._problem, throttle_duration_sec=5.0)
+            self._say(self._fault)
             return
         stamp = convert.stamp_ns(message.header.stamp)
         found, places = self._place(detections, stamp)
@@ -340,6 +344,10 @@ class ObstaclesNode(WaysightNode[ObstaclesParameters]):
                 f"{camera.width}x{camera.height}"
             )
         return ""
+
+    def _say(self, problem: str) -> None:
+        self._problem = problem
+        self.get_logger().warning(problem, throttle_duration_sec=5.0)
 
     # Work ------------------------------------------------------------------------------------
 
