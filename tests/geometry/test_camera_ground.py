@@ -345,3 +345,13 @@ def test_motion_that_no_robot_has_makes_velocities_unknown(ego):
     assert np.isfinite(hand_over(tracks, standing)).all()
     assert np.isnan(hand_over(tracks, standing, ego=ego, start=102, steps=3)).all()
     np.testing.assert_allclose(hand_over(tracks, standing, start=103), 0, atol=1e-6)
+
+
+def test_a_filter_that_breaks_down_starts_anew():
+    tracks = GroundTracks()
+    place, exact = np.array([[5.0, 1.0]]), np.zeros((1, 2, 2))
+    tracks.update(["1"], place, exact, 99 * 10**9)
+    # No covariance at all: it takes away just what keeps the filter from being singular.
+    broken = tracks.update(["1"], place, -4e-6 * np.eye(2)[None], 99 * 10**9)
+    assert np.isnan(broken).all()
+    np.testing.assert_allclose(hand_over(tracks, [("1", (5.0, 1.0))]), 0, atol=1e-6)
