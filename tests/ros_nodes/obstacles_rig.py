@@ -66,14 +66,19 @@ class Rig:
         self.markers = self.peer.collect(MarkerArray, "obstacle_markers")
         parameters = parameters or {"mount_z": 1.2, "mount_pitch": 0.1}
         self.process = NodeProcess("obstacles_node", tmp_path / "node.log", **parameters)
-        self.peer.wait_for(
-            lambda: (
-                self.tracks.get_subscription_count()
-                and self.info.get_subscription_count()
-                and node.count_publishers("obstacle_markers")
-            ),
-            "the obstacles node",
-        )
+        try:
+            self.peer.wait_for(
+                lambda: (
+                    self.tracks.get_subscription_count()
+                    and self.info.get_subscription_count()
+                    and node.count_publishers("obstacle_markers")
+                ),
+                "the obstacles node",
+            )
+        except AssertionError:
+            # What is left running would answer in the tests after this one.
+            self.close()
+            raise
         self.peer.spin(0.5)
 
     def send(self, message):
