@@ -49,7 +49,7 @@ from ros_nodes.convert import image_frame, stamp_ns
 from ros_nodes.diagnostics import ERROR, OK, WARN, Status
 from ros_nodes.lifecycle import WaysightNode, run
 from ros_nodes.motion import MotionParameters
-from ros_nodes.obstacle_messages import read_obstacles
+from ros_nodes.obstacle_messages import read_obstacles, read_odometry
 from ros_nodes.parameters import parameter
 
 _WATCHDOG = WatchdogSettings()
@@ -64,7 +64,6 @@ _ZONE_DEFAULTS: dict[str, Any] = {
     if isinstance(field.default, bool | float)
 }
 _ODOMETRY_SECONDS = 0.5
-_FASTEST = 100.0
 _STATE_SECONDS = 1.0
 _CIRCLE_CORNERS = 36
 
@@ -408,7 +407,8 @@ class GuardianNode(WaysightNode[GuardianParameters]):
             velocities = self._tracks.update(
                 seen.ids, seen.positions, seen.covariances, stamp, self._ego()
             )
-            seen = dataclasses.replace(seen, velocities=velocities)
+            sigmas = self._tracks.velocity_sigmas(seen.ids)
+            seen = dataclasses.replace(seen, velocities=velocities, velocity_sigmas=sigmas)
             self._guardian.observe(seen, stamp, True, times)
         self._decide()
 
@@ -437,14 +437,14 @@ class GuardianNode(WaysightNode[GuardianParameters]):
         message = self._read(raw, Odometry)
         if message is None:
             return
-        twist = message.twist.twist
-        velocity = Velocity(twist.linear.x, twist.linear.y, twist.angular.z)
-        if velocity.finite and max(velocity.speed, abs(velocity.wz)) <= _FASTEST:
-            self._odometry = (velocity, time.monotonic())
-            assert self._guardian
-            self._guardian.moved(velocity, self._times())
-        else:
-            self._broken(f"odometry says {velocity}, expected at most {_FASTEST:g} m/s and rad/s")
+        assert self._guardian
+        try:
+            velocity = read_odometry(message)
+        except InputError as error:
+            self._broken(str(error))
+            return
+        self._odometry = (velocity, time.monotonic())
+        self._guardian.moved(velocity, self._times())
 
     def _ego(self) -> tuple[float, float, float]:
         """How the robot moves: as odometry says, or as it was last told to."""

@@ -1,4 +1,4 @@
-"""Obstacles to and from vision_msgs, points and markers."""
+"""Obstacles to and from vision_msgs, points and markers; the robot's own motion from nav_msgs."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 from builtin_interfaces.msg import Duration
+from nav_msgs.msg import Odometry
 from sensor_msgs.msg import PointCloud2, PointField
 from std_msgs.msg import Header
 from vision_msgs.msg import Detection3D, Detection3DArray, ObjectHypothesisWithPose
 from visualization_msgs.msg import Marker, MarkerArray
 
 from perception.errors import InputError
+from perception.geometry.ground import FASTEST
+from perception.safety import Twist
 from perception.safety.obstacles import Obstacles
 
 POINT_HEIGHTS = (0.1, 0.2, 0.3, 0.4)
@@ -24,6 +27,12 @@ outline must hold four points; all lie within its default height band of 0.05 to
 OUTLINE_PLACES = 12
 
 MARKER_SECONDS = 0.5
+
+FARTHEST = 1e8
+"""Metres. Nothing on Earth is further off, or less certain; larger numbers overflow later."""
+
+_LEVEL = 1e-6
+"""A component of a quaternion below which it does not turn."""
 
 _COLOURS = {
     "person": (0.9, 0.2, 0.2),
@@ -66,31 +75,38 @@ def obstacles_message(
 def read_obstacles(message: Detection3DArray, base_frame: str) -> Obstacles:
     """Obstacles of a message in the base frame, the best hypothesis of each; velocities unknown.
 
-    Raises InputError when any row is unusable: without a class, not finite, of negative size. One
-    broken row makes the whole message invalid, because where one obstacle is not known to be, no
-    place is known to be free.
+    A covariance of zero is an exact place. Raises InputError when any row is unusable: of another
+    frame, without a class, without a size, not finite or absurdly large. One broken row makes the
+    whole message invalid, because where one obstacle is not known to be, no place is known to be
+    free.
     """
-    if message.header.frame_id != base_frame:
-        raise InputError(
-            f"obstacles are in frame {message.header.frame_id!r}, expected {base_frame!r}"
-        )
+    _check_frame("obstacles are", message.header.frame_id, base_frame)
     positions, covariances, radii, labels, ids = [], [], [], [], []
     for item in message.detections:
+        if item.header.frame_id:
+            _check_frame(f"obstacle {item.id!r} is", item.header.frame_id, base_frame)
         best = max(item.results, key=lambda result: result.hypothesis.score, default=None)
         if best is None:
-            raise InputError("an obstacle has no hypothesis")
-        centre, size = item.bbox.center.position, item.bbox.size
+            raise InputError(
+                f"obstacle {item.id!r} has no hypothesis, expected a class and a score"
+            )
+        centre = item.bbox.center.position
         covariance = np.asarray(best.pose.covariance, dtype=np.float64).reshape(6, 6)[:2, :2]
-        # The frame's axes need not be the box's: half the diagonal covers it at any yaw.
-        radius = _half_extent(size.x, size.y, item.bbox.center.orientation)
-        numbers = (centre.x, centre.y, radius, best.hypothesis.score, *covariance.ravel())
-        if not np.isfinite(numbers).all() or size.x < 0 or size.y < 0:
-            raise InputError(f"obstacle {item.id!r} is not finite or of negative size")
+        numbers = (centre.x, centre.y, best.hypothesis.score)
+        # Written so that NaN is refused too.
+        if not (np.abs(numbers) <= FARTHEST).all() or not (np.abs(covariance) <= FARTHEST**2).all():
+            raise InputError(
+                f"obstacle {item.id!r} is at {numbers[:2]} with the score {numbers[2]} and the "
+                f"covariance {covariance.tolist()}, expected numbers within {FARTHEST:g} m"
+            )
         if not _is_covariance(covariance):
-            raise InputError(f"obstacle {item.id!r} has no covariance: {covariance.tolist()}")
+            raise InputError(
+                f"obstacle {item.id!r} has the covariance {covariance.tolist()}, expected a "
+                "symmetric matrix without negative variances"
+            )
         positions.append((centre.x, centre.y))
         covariances.append(covariance)
-        radii.append(radius)
+        radii.append(_radius(item))
         labels.append(best.hypothesis.class_id)
         ids.append(item.id)
     found = Obstacles.create(
@@ -99,6 +115,18 @@ def read_obstacles(message: Detection3DArray, base_frame: str) -> Obstacles:
     if not found.usable:
         raise InputError(f"{len(found)} obstacles are more than can be judged")
     return found
+
+
+def read_odometry(message: Odometry) -> Twist:
+    """The robot's velocity; raises InputError for one that is no number or that no robot has."""
+    twist = message.twist.twist
+    velocity = Twist(twist.linear.x, twist.linear.y, twist.angular.z)
+    # Written so that NaN is refused too.
+    if not all(abs(value) <= FASTEST for value in (velocity.vx, velocity.vy, velocity.wz)):
+        raise InputError(
+            f"odometry is {velocity}, expected velocities within {FASTEST:g} m/s and rad/s"
+        )
+    return velocity
 
 
 def points_message(obstacles: Obstacles, sigmas: float, header: Header) -> PointCloud2:
@@ -183,10 +211,28 @@ def _is_covariance(matrix: npt.NDArray[np.float64]) -> bool:
     return bool(sound and abs(xy) <= math.sqrt(xx) * math.sqrt(yy) + slack)
 
 
-def _half_extent(along: float, across: float, orientation: object) -> float:
-    """Half of the larger side, or of the diagonal for a box that is turned."""
-    turned = abs(getattr(orientation, "z", 0.0)) > 1e-6
-    return (math.hypot(along, across) if turned else max(along, across)) / 2
+def _check_frame(who: str, frame: str, expected: str) -> None:
+    if frame != expected:
+        raise InputError(f"{who} in frame {frame!r}, expected {expected!r}")
+
+
+def _radius(item: Detection3D) -> float:
+    """m, of a circle on the ground that covers the box however it is turned."""
+    size, turn = item.bbox.size, item.bbox.center.orientation
+    if not all(math.isfinite(part) for part in (turn.x, turn.y, turn.z, turn.w)):
+        raise InputError(
+            f"obstacle {item.id!r} has the orientation {turn}, expected finite numbers"
+        )
+    # A box that is tilted may lie on the ground with what is its height.
+    tilted = abs(turn.x) > _LEVEL or abs(turn.y) > _LEVEL
+    sides = (size.x, size.y, size.z) if tilted else (size.x, size.y)
+    if not all(0.0 < side <= FARTHEST for side in sides):
+        raise InputError(
+            f"obstacle {item.id!r} measures {' x '.join(f'{side:g}' for side in sides)} m, "
+            f"expected positive sides up to {FARTHEST:g} m"
+        )
+    turned = tilted or abs(turn.z) > _LEVEL
+    return (math.hypot(*sides) if turned else max(sides)) / 2
 
 
 def _bytes(values: npt.NDArray[np.float32]) -> object:

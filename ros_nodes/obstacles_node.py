@@ -3,8 +3,8 @@
 Publishes Detection3DArray on `obstacles`, and, when somebody listens, `obstacle_points`
 (PointCloud2 for Nav2's collision monitor and costmaps) and `obstacle_markers`. Stamps are the
 picture's, unchanged; the frame is the base frame, because that is what the numbers are in. What
-cannot be placed for lack of a camera model, or is broken, is not published: a silent source stops
-the robot, an empty message would not.
+cannot be placed for lack of a camera model of these pictures, or is broken, is not published: a
+silent source stops the robot, an empty message would not.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+from builtin_interfaces.msg import Time
 from nav_msgs.msg import Odometry
 from sensor_msgs.msg import CameraInfo, PointCloud2
 from std_msgs.msg import Header
@@ -37,7 +38,12 @@ from ros_nodes import convert, qos, topics
 from ros_nodes.diagnostics import ERROR, Ages, Counters, RateMeter, Status
 from ros_nodes.lifecycle import WaysightNode, run
 from ros_nodes.motion import MotionParameters
-from ros_nodes.obstacle_messages import markers_message, obstacles_message, points_message
+from ros_nodes.obstacle_messages import (
+    markers_message,
+    obstacles_message,
+    points_message,
+    read_odometry,
+)
 from ros_nodes.parameters import parameter
 
 _DEFAULTS = GroundSettings()
@@ -170,9 +176,10 @@ class ObstaclesNode(WaysightNode[ObstaclesParameters]):
     def configure(self) -> None:
         """Read the calibration, if there is a file, and create the publishers."""
         path = self.parameters.calibration
-        self._camera = Camera.from_yaml(find_calibration(path)) if path else None
+        self._calibration = Camera.from_yaml(find_calibration(path)) if path else None
+        self._camera = self._calibration
         self._camera_problem = "" if path else f"no {topics.CAMERA_INFO} yet"
-        self._info: tuple[Any, ...] = ()
+        self._info: CameraInfo | None = None
         self._frames = StaticFrames()
         self._frames_problem = ""
         self._tf_message = _tf_message() if self.parameters.mount_source == "tf" else None
@@ -185,6 +192,7 @@ class ObstaclesNode(WaysightNode[ObstaclesParameters]):
         self._nearest = math.inf
         self._soonest = math.inf
         self._problem = ""
+        self._fault = ""
         self._heard = time.monotonic()
         self._output = self.create_publisher(Detection3DArray, topics.OBSTACLES, qos.results())
         self._points = self.create_publisher(PointCloud2, POINTS, qos.results())
@@ -205,9 +213,8 @@ class ObstaclesNode(WaysightNode[ObstaclesParameters]):
         wanted: list[tuple[Any, str, Any]] = [
             (Detection2DArray, topics.TRACKS, self._on_tracks),
             (Odometry, topics.ODOM, self._on_odometry),
+            (CameraInfo, topics.CAMERA_INFO, self._on_camera_info),
         ]
-        if not self.parameters.calibration:
-            wanted.append((CameraInfo, topics.CAMERA_INFO, self._on_camera_info))
         self._subscribed = [
             self.create_subscription(kind, topic, callback, incoming)
             for kind, topic, callback in wanted
@@ -230,16 +237,9 @@ class ObstaclesNode(WaysightNode[ObstaclesParameters]):
     # Inputs ----------------------------------------------------------------------------------
 
     def _on_camera_info(self, message: CameraInfo) -> None:
-        info = (
-            message.header.frame_id,
-            message.width,
-            message.height,
-            tuple(message.k),
-            tuple(message.d),
-            message.distortion_model,
-        )
-        if info != self._info:
-            self._info = info
+        message.header.stamp = Time()
+        if message != self._info:
+            self._info = message
             self._build_camera()
 
     def _on_transforms(self, message: Any) -> None:
@@ -260,12 +260,13 @@ class ObstaclesNode(WaysightNode[ObstaclesParameters]):
 
     def _build_camera(self) -> None:
         """Lens and mount as last told; none of both when either is unusable."""
-        frame, width, height, k, d, model = self._info
+        assert self._info
         source = topics.CAMERA_INFO
         try:
-            lens = Camera.create(width, height, k, d, self.parameters.mount(), model)
+            lens = self._lens(self._info)
             if self._tf_message is not None:
                 source = topics.TF_STATIC
+                frame = self._info.header.frame_id
                 matrix = self._frames.between(self.parameters.base_frame, frame)
                 lens = replace(lens, mount=Mount.from_matrix(matrix))
             self._camera, self._camera_problem = lens, ""
@@ -275,11 +276,31 @@ class ObstaclesNode(WaysightNode[ObstaclesParameters]):
             self._camera_problem = f"{source}: {error}{self._frames_problem}"
             self.get_logger().error(self._camera_problem)
 
+    def _lens(self, info: CameraInfo) -> Camera:
+        """For the pictures that `info` tells of, which may be a part of the sensor's, and binned.
+
+        Of a camera with a calibration file only their size is taken from it, where it tells one.
+        """
+        if self._calibration is None:
+            mount = self.parameters.mount()
+            lens = Camera.create(
+                info.width, info.height, info.k, info.d, mount, info.distortion_model
+            )
+        elif info.width or info.height:
+            lens = self._calibration.fitted(info.width, info.height)
+        else:
+            lens = self._calibration
+        roi = info.roi
+        part = (roi.x_offset, roi.y_offset, roi.width, roi.height)
+        left, top, width, height = part if any(part) else (0, 0, lens.width, lens.height)
+        across, down = max(info.binning_x, 1), max(info.binning_y, 1)
+        return lens.window(left, top, width, height, across, down)
+
     def _on_odometry(self, message: Odometry) -> None:
-        twist = message.twist.twist
-        velocity = Twist(twist.linear.x, twist.linear.y, twist.angular.z)
-        if velocity.finite:
-            self._odometry = (velocity, time.monotonic())
+        try:
+            self._odometry = (read_odometry(message), time.monotonic())
+        except InputError as error:
+            self._say(str(error))
 
     def _ego(self) -> Twist:
         """The robot's motion; without fresh odometry it is taken to stand.
@@ -296,10 +317,10 @@ class ObstaclesNode(WaysightNode[ObstaclesParameters]):
         if self._camera is None:
             self._counters.add(dropped=1)
             return
-        if not detections.valid or detections.invalid_rows:
+        self._fault = self._fault_of(detections, message.header.frame_id, self._camera)
+        if self._fault:
             self._counters.add(invalid=1)
-            self._problem = f"{detections.invalid_rows} rows of {topics.TRACKS} cannot be used"
-            self.get_logger().warning(self._problem, throttle_duration_sec=5.0)
+            self._say(self._fault)
             return
         stamp = convert.stamp_ns(message.header.stamp)
         found, places = self._place(detections, stamp)
@@ -309,6 +330,24 @@ class ObstaclesNode(WaysightNode[ObstaclesParameters]):
         ))  # fmt: skip
         if stamp:
             self._ages.add((self.get_clock().now().nanoseconds - stamp) * 1e-6)
+
+    def _fault_of(self, detections: Detections, frame: str, camera: Camera) -> str:
+        """Why these boxes cannot be placed by `camera`; empty when they can."""
+        if not detections.valid or detections.invalid_rows:
+            return f"{detections.invalid_rows} rows of {topics.TRACKS} cannot be used"
+        told = self._info.header.frame_id if self._info else ""
+        if frame and told and frame != told:
+            return f"{topics.TRACKS} are of {frame!r}, expected {told!r} as in {topics.CAMERA_INFO}"
+        if not camera.shows(detections.boxes):
+            return (
+                f"a box of {topics.TRACKS} lies outside the picture, expected boxes within "
+                f"{camera.width}x{camera.height}"
+            )
+        return ""
+
+    def _say(self, problem: str) -> None:
+        self._problem = problem
+        self.get_logger().warning(problem, throttle_duration_sec=5.0)
 
     # Work ------------------------------------------------------------------------------------
 
@@ -366,6 +405,8 @@ class ObstaclesNode(WaysightNode[ObstaclesParameters]):
     def judge(self) -> Iterable[Status]:
         if self._camera is None:
             yield ERROR, self._camera_problem
+        elif self._fault:
+            yield ERROR, self._fault
         silence = time.monotonic() - self._heard
         if silence > self.parameters.silence:
             yield ERROR, f"no tracks for {silence:.1f} s"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,9 @@ OPTICAL_IN_BODY = np.array([[0.0, 0.0, 1.0], [-1.0, 0.0, 0.0], [0.0, -1.0, 0.0]]
 
 _COEFFICIENTS = {"plumb_bob": (0, 4, 5), "rational_polynomial": (8,), "equidistant": (4,)}
 """Distortion models of sensor_msgs/CameraInfo and how many coefficients OpenCV takes for each."""
+
+_OVERHANG = 0.02
+"""Share of the picture's sides by which a detector's box may lie outside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +181,49 @@ class Camera:
             ) from None
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
+
+    def fitted(self, width: int, height: int) -> Camera:
+        """The same camera for pictures of another size of the same field of view.
+
+        Raises InputError when the aspect differs by more than rounding, because then the field of
+        view does.
+        """
+        if (width, height) == (self.width, self.height):
+            return self
+        sx, sy = width / self.width, height / self.height
+        if abs(sx - sy) * max(self.width, self.height) > 2.0:
+            raise InputError(
+                f"calibration is for {self.width}x{self.height}, but pictures are {width}x{height}"
+            )
+        scale = np.array([[sx], [sy], [1.0]])
+        return replace(self, width=width, height=height, matrix=scale * self.matrix)
+
+    def window(
+        self, left: int, top: int, width: int, height: int, across: int = 1, down: int = 1
+    ) -> Camera:
+        """The same camera for pictures of a part of it, `across` x `down` pixels of which are one.
+
+        left, top, width, height: pixels of this camera's picture. As CameraInfo means its ROI and
+        binning, which K knows nothing of.
+        """
+        if width <= 0 or height <= 0 or left + width > self.width or top + height > self.height:
+            raise InputError(
+                f"region of interest is {width}x{height} at ({left}, {top}), expected a part of "
+                f"{self.width}x{self.height}"
+            )
+        matrix = self.matrix - [[0, 0, left], [0, 0, top], [0, 0, 0]]
+        scale = np.array([[1 / across], [1 / down], [1.0]])
+        return replace(self, width=width // across, height=height // down, matrix=scale * matrix)
+
+    def shows(self, boxes: npt.ArrayLike) -> bool:
+        """Whether boxes, xyxy (N, 4) px, lie in the picture; those that do not are of another.
+
+        A little is allowed for detectors that do not clip.
+        """
+        corners = np.asarray(boxes, dtype=np.float64).reshape(-1, 2)
+        size = np.array([self.width, self.height])
+        slack = _OVERHANG * size
+        return bool(((corners >= -slack) & (corners <= size + slack)).all())
 
     @property
     def position(self) -> Floats:

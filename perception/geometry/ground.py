@@ -8,6 +8,7 @@ tall an object of this class is (wrong for an unusual size). Both are fused by i
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -63,7 +64,8 @@ class GroundSettings:
     """pixel_sigma: px, standard deviation of a box edge, at least. relative_sigma: the same as a
     share of the box's height; the larger one counts. tilt_sigma: rad, of the camera's pitch
     against the ground, slope of the floor included. height_sigma: m, of the camera's height.
-    edge: px within which a box counts as cut by the picture's edge.
+    edge: px within which an exact box counts as cut by the picture's edge; two standard deviations
+    of the box's edges are added to it.
     """
 
     pixel_sigma: float = 1.0
@@ -136,8 +138,10 @@ def locate(
     view = _View.of(corners, camera, settings)
     by_foot, foot_sigma = _by_foot(view, camera.mount.z, settings)
     by_size, size_sigma = _by_size(view, tall, tall_sigma)
-    cut_below = corners[:, 3] >= camera.height - settings.edge
-    cut_above = corners[:, 1] <= settings.edge
+    # A detector's box may end short of the picture's edge by what its edges err.
+    rim = settings.edge + 2 * _edge_sigma(corners, settings)
+    cut_below = corners[:, 3] >= camera.height - rim
+    cut_above = corners[:, 1] <= rim
     use_foot = np.isfinite(by_foot) & ~cut_below
     use_size = np.isfinite(by_size) & ~cut_below & ~cut_above
     distances, sigmas = _fuse(by_foot, foot_sigma, use_foot, by_size, size_sigma, use_size)
@@ -158,7 +162,10 @@ def locate(
     places = centre[:, None] * direction
     sideways = centre * view.bearing_sigma
 
-    beside = _beside_the_way(view, distances, 2 * least, length, corners, camera, settings)
+    cut_at_side = np.where(
+        view.bearing >= 0, corners[:, 0] <= rim, corners[:, 2] >= camera.width - rim
+    )
+    beside = _beside_the_way(view, distances, 2 * least, length, cut_at_side)
     depth = distances * direction[:, 0]
     chosen = beside.found[:, None]
     places = np.where(chosen, np.stack([depth + least, beside.middle], axis=-1), places)
@@ -216,7 +223,7 @@ class _View:
         rays = rays.reshape(len(pixels), len(corners), 3)
         bearing = np.arctan2(rays[..., 1], rays[..., 0])
         slope = rays[..., 2] / np.maximum(np.hypot(rays[..., 0], rays[..., 1]), 1e-9)
-        sigma_px = np.maximum(settings.pixel_sigma, settings.relative_sigma * np.abs(y2 - y1))
+        sigma_px = _edge_sigma(corners, settings)
         return cls(
             bearing=bearing[0],
             left=bearing[2],
@@ -229,6 +236,13 @@ class _View:
             # d tan(e) / de = 1 + tan(e)^2.
             tilt_sigma=(1 + slope[0] ** 2) * settings.tilt_sigma,
         )
+
+
+def _edge_sigma(corners: Floats, settings: GroundSettings) -> Floats:
+    """(N,) px, standard deviation of the edges of boxes (N, 4)."""
+    heights = np.abs(corners[:, 3] - corners[:, 1])
+    sigma: Floats = np.maximum(settings.pixel_sigma, settings.relative_sigma * heights)
+    return sigma
 
 
 def _hidden_foot(corners: Floats, distances: Floats) -> Floats:
@@ -264,27 +278,19 @@ def _beside_the_way(
     distances: Floats,
     width: Floats,
     length: Floats,
-    corners: Floats,
-    camera: Camera,
-    settings: GroundSettings,
+    cut: Bools,
 ) -> _Beside:
     """Boxes that a vehicle along the base frame's x axis, beside the own way, explains.
 
     Such a vehicle shows its flank: the box's inner edge is its far corner, and at the depth of its
     near face it seems to reach towards the own way. A box wider than `width` whose inner edge a
     flank of up to `length` reaches is taken for one; then the outer edge tells where it is, or,
-    where the picture cuts that, the inner one. What no flank explains, such as a vehicle across
-    the way, is left as it is seen.
+    where the picture has `cut` that, the inner one. What no flank explains, such as a vehicle
+    across the way, is left as it is seen.
     """
     depth = distances * np.cos(view.bearing)
     on_left = view.bearing >= 0
     side = np.where(on_left, 1.0, -1.0)
-    # A detector's box may end short of the picture's edge by what its edges err.
-    blur = np.maximum(
-        settings.pixel_sigma, settings.relative_sigma * (corners[:, 3] - corners[:, 1])
-    )
-    rim = settings.edge + 2 * blur
-    cut = np.where(on_left, corners[:, 0] <= rim, corners[:, 2] >= camera.width - rim)
     left, right = np.tan(view.left), np.tan(view.right)
     inner, outer = np.where(on_left, right, -left), np.where(on_left, left, -right)
     beside = (length > 0) & (inner > 0)
@@ -348,6 +354,13 @@ NOISE_SHARE = 0.25
 size, which shift all places of an object alike and hardly touch its velocity."""
 
 
+FASTEST = 100.0
+"""m/s and rad/s; no robot moves or turns faster, and numbers far beyond it overflow."""
+
+_FARTHEST = 1000.0
+"""m; a place that far away, or that uncertain, tells no velocity, and rounding would spoil it."""
+
+
 @dataclass(slots=True)
 class _Motion:
     """Constant-velocity Kalman state of one object: x y vx vy in the base frame, over ground."""
@@ -355,6 +368,21 @@ class _Motion:
     state: Floats
     covariance: Floats
     stamp_ns: int
+
+    @property
+    def finite(self) -> bool:
+        return bool(np.isfinite(self.state).all() and np.isfinite(self.covariance).all())
+
+    @property
+    def mean_variance(self) -> float:
+        """m^2/s^2 of the velocity along one axis, in the mean of both."""
+        return float(self.covariance[2, 2] + self.covariance[3, 3]) / 2
+
+    @property
+    def largest_variance(self) -> float:
+        """m^2/s^2 of the velocity along the axis on which it is known worst."""
+        half_gap = float(self.covariance[2, 2] - self.covariance[3, 3]) / 2
+        return self.mean_variance + math.hypot(half_gap, float(self.covariance[2, 3]))
 
 
 class GroundTracks:
@@ -398,32 +426,44 @@ class GroundTracks:
     ) -> Floats:
         """float64 (N, 2) velocities over ground in axes of the base frame, m/s, NaN = unknown.
 
-        ids: track ids, "" where not tracked. positions: (N, 2) m in the base frame, covariances:
-        (N, 2, 2) m^2; a place that is not finite is passed over. ego: the robot's vx, vy (m/s)
-        and wz (rad/s) since the last picture. A velocity is unknown until its standard
-        deviation is below `known_speed`.
+        ids: track ids, "" where not tracked; rows that share one tell nothing about any of them,
+        and count as not tracked. positions: (N, 2) m in the base frame, covariances: (N, 2, 2) m^2;
+        a place that is not finite, or only known to a kilometre, is passed over. ego: the robot's
+        vx, vy (m/s) and wz (rad/s) since the last picture; one beyond `FASTEST` makes every
+        velocity unknown. A velocity is unknown until its standard deviation is below `known_speed`.
         """
-        if self._stamp_ns is not None and stamp_ns < self._stamp_ns:
+        driven = all(abs(value) <= FASTEST for value in ego)
+        if not driven or (self._stamp_ns is not None and stamp_ns < self._stamp_ns):
             self.restart()
         self._stamp_ns = stamp_ns
+        shared = {name for name, count in Counter(ids).items() if count > 1}
+        for name in shared:
+            self._motions.pop(name, None)
         velocities = np.full((len(ids), 2), np.nan)
         for row, name in enumerate(ids):
             place, covariance = positions[row], covariances[row]
-            if not name or not (np.isfinite(place).all() and np.isfinite(covariance).all()):
+            if not name or name in shared or not _can_be_followed(place, covariance):
                 continue
             motion = self._motions.get(name)
-            if motion is None:
+            if motion is not None:
+                self._predict(motion, stamp_ns, ego)
+                _correct(motion, place, covariance)
+            if motion is None or not motion.finite:
                 self._motions[name] = self._start(place, covariance, stamp_ns)
-                continue
-            self._predict(motion, stamp_ns, ego)
-            _correct(motion, place, covariance)
-            if math.sqrt(motion.covariance[2:, 2:].trace() / 2) < self._known_speed:
+            elif 0.0 <= motion.mean_variance < self._known_speed**2:
                 velocities[row] = motion.state[2:]
         oldest = stamp_ns - round(self._retention * 1e9)
         self._motions = {
             name: motion for name, motion in self._motions.items() if motion.stamp_ns >= oldest
         }
         return velocities
+
+    def velocity_sigmas(self, ids: Sequence[str]) -> Floats:
+        """float64 (N,) m/s: standard deviations of the velocities that `update` gave for `ids`,
+        along the axis on which each is known worst; NaN for what is not followed."""
+        motions = [self._motions.get(name) for name in ids]
+        variances = [motion.largest_variance if motion else math.nan for motion in motions]
+        return np.sqrt(np.maximum(np.array(variances, dtype=np.float64), 0.0))
 
     def _start(self, place: Floats, covariance: Floats, stamp_ns: int) -> _Motion:
         full = np.zeros((4, 4))
@@ -456,9 +496,18 @@ class GroundTracks:
         motion.covariance = rotate @ (step @ motion.covariance @ step.T + noise) @ rotate.T
 
 
+def _can_be_followed(place: Floats, covariance: Floats) -> bool:
+    near, sure = np.abs(place) <= _FARTHEST, np.abs(covariance) <= _FARTHEST**2
+    return bool(near.all() and sure.all())
+
+
 def _correct(motion: _Motion, place: Floats, covariance: Floats) -> None:
     # A source that claims to be exact must not make this singular.
     innovation = motion.covariance[:2, :2] + NOISE_SHARE * covariance + np.eye(2) * 1e-6
-    gain = np.linalg.solve(innovation, motion.covariance[:2, :]).T
-    motion.state = motion.state + gain @ (place - motion.state[:2])
-    motion.covariance = motion.covariance - gain @ motion.covariance[:2, :]
+    # In closed form: it cannot fail on absurd numbers.
+    (xx, xy), (yx, yy) = innovation
+    with np.errstate(all="ignore"):
+        inverse = np.array([[yy, -xy], [-yx, xx]]) / (xx * yy - xy * yx)
+        gain = motion.covariance[:, :2] @ inverse
+        motion.state = motion.state + gain @ (place - motion.state[:2])
+        motion.covariance = motion.covariance - gain @ motion.covariance[:2, :]

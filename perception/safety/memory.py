@@ -65,7 +65,13 @@ def still_hidden(
     kept &= ~(ranges > FORGOTTEN)
     nearest = np.argsort(ranges, kind="stable")
     rows = earlier[nearest[kept[nearest]][:MOST]]
-    return replace(rows, velocities=np.zeros((len(rows), 2)), ids=("",) * len(rows))
+    count = len(rows)
+    return replace(
+        rows,
+        velocities=np.zeros((count, 2)),
+        velocity_sigmas=np.zeros(count),
+        ids=("",) * count,
+    )
 
 
 def _leaving(obstacles: Obstacles) -> Bools:

@@ -23,6 +23,8 @@ class Obstacles:
     covariances: float64 (N, 2, 2), of the position, m^2.
     radii: float64 (N,), half of the footprint's larger side, m.
     velocities: float64 (N, 2), over ground in axes of the base frame, m/s; NaN = unknown.
+    velocity_sigmas: float64 (N,), standard deviation of the velocity along any axis, m/s; NaN =
+        unknown, and so is the velocity.
     labels: N class names. ids: N track ids, "" where not tracked.
     """
 
@@ -30,6 +32,7 @@ class Obstacles:
     covariances: Floats
     radii: Floats
     velocities: Floats
+    velocity_sigmas: Floats
     labels: tuple[str, ...]
     ids: tuple[str, ...]
 
@@ -40,6 +43,7 @@ class Obstacles:
             "covariances": (count, 2, 2),
             "radii": (count,),
             "velocities": (count, 2),
+            "velocity_sigmas": (count,),
             "ids": (count,),
         }
         for name, shape in expected.items():
@@ -56,10 +60,15 @@ class Obstacles:
         radii: npt.ArrayLike = 0.0,
         covariances: npt.ArrayLike | None = None,
         velocities: npt.ArrayLike | None = None,
+        velocity_sigmas: npt.ArrayLike = 0.0,
         ids: Sequence[str] | None = None,
     ) -> Obstacles:
-        """Build from anything array-like; one radius may stand for all."""
+        """Build from anything array-like; one radius, and one sigma, may stand for all."""
         count = len(labels)
+
+        def each(values: npt.ArrayLike) -> Floats:
+            return np.array(np.broadcast_to(np.asarray(values, dtype=np.float64), (count,)))
+
         return cls(
             positions=np.asarray(positions, dtype=np.float64).reshape(-1, 2),
             covariances=(
@@ -67,12 +76,13 @@ class Obstacles:
                 if covariances is None
                 else np.asarray(covariances, dtype=np.float64).reshape(-1, 2, 2)
             ),
-            radii=np.array(np.broadcast_to(np.asarray(radii, dtype=np.float64), (count,))),
+            radii=each(radii),
             velocities=(
                 np.full((count, 2), np.nan)
                 if velocities is None
                 else np.asarray(velocities, dtype=np.float64).reshape(-1, 2)
             ),
+            velocity_sigmas=each(velocity_sigmas),
             labels=tuple(labels),
             ids=("",) * count if ids is None else tuple(ids),
         )
@@ -93,6 +103,7 @@ class Obstacles:
             self.covariances[rows],
             self.radii[rows],
             self.velocities[rows],
+            self.velocity_sigmas[rows],
             tuple(self.labels[row] for row in rows),
             tuple(self.ids[row] for row in rows),
         )
@@ -104,6 +115,7 @@ class Obstacles:
             np.concatenate([self.covariances, other.covariances]),
             np.concatenate([self.radii, other.radii]),
             np.concatenate([self.velocities, other.velocities]),
+            np.concatenate([self.velocity_sigmas, other.velocity_sigmas]),
             self.labels + other.labels,
             self.ids + other.ids,
         )
@@ -176,11 +188,14 @@ class Capsules:
         The longer axis of the ellipse becomes the segment, the shorter one adds to the radius:
         a camera's distance is far less certain than its bearing, and a disc as wide as the
         distance error would block lanes beside the obstacle. An obstacle of unknown velocity may
-        have moved `unknown_speed` m/s in any direction since it was measured `age` s ago.
+        have moved `unknown_speed` m/s in any direction since it was measured `age` s ago, one of
+        known velocity by `sigmas` of its standard deviations more or less.
         """
         known: npt.NDArray[np.bool_] = np.all(np.isfinite(obstacles.velocities), axis=1)
+        known &= obstacles.velocity_sigmas >= 0.0
         velocities = np.where(known[:, None], obstacles.velocities, 0.0)
         growth = np.where(known, 0.0, unknown_speed)
+        doubt = np.where(known, sigmas * obstacles.velocity_sigmas, unknown_speed)
         # Closed form of the 2 x 2 eigenproblem: it cannot fail to converge on absurd numbers.
         var_x, var_y = obstacles.covariances[:, 0, 0], obstacles.covariances[:, 1, 1]
         cov = obstacles.covariances[:, 0, 1]
@@ -193,7 +208,7 @@ class Capsules:
         return cls(
             start=centre - half,
             end=centre + half,
-            reach=obstacles.radii + shorter + growth * age,
+            reach=obstacles.radii + shorter + doubt * age,
             velocities=velocities,
             growth=growth,
         )

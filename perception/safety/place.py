@@ -37,6 +37,7 @@ def place(
         radii=places.radii,
         covariances=places.covariances,
         velocities=velocities,
+        velocity_sigmas=tracks.velocity_sigmas(ids),
         ids=ids,
     )
     return obstacles, places

@@ -146,3 +146,33 @@ def test_the_transform_of_a_body_frame_is_refused():
     matrix[2, 3] = 1.0
     with pytest.raises(InputError, match="looks 90 degrees above the horizon"):
         Mount.from_matrix(matrix)
+
+
+def test_a_smaller_picture_of_the_same_view_has_the_same_rays():
+    whole = camera(Mount(z=1.5, pitch=0.2), BARREL)
+    small = whole.fitted(320, 240)
+    assert (small.width, small.height) == (320, 240)
+    np.testing.assert_allclose(small.rays([(100, 75)]), whole.rays([(200, 150)]))
+    assert whole.fitted(640, 480) is whole
+    with pytest.raises(InputError, match="calibration is for 640x480, but pictures are 640x360"):
+        whole.fitted(640, 360)
+
+
+def test_a_part_of_the_picture_has_the_same_rays():
+    whole = camera(Mount(z=1.5, pitch=0.2), BARREL)
+    part = whole.window(100, 40, 400, 300, 2, 3)
+    assert (part.width, part.height) == (200, 100)
+    np.testing.assert_allclose(part.rays([(50, 20)]), whole.rays([(200, 100)]))
+    for beyond in [(300, 0, 400, 300), (0, 200, 640, 300), (0, 0, 0, 480), (0, 0, 640, 0)]:
+        with pytest.raises(InputError, match="region of interest"):
+            whole.window(*beyond)
+    with pytest.raises(InputError, match="picture size is 0x"):
+        whole.window(0, 0, 640, 480, 1000, 1)
+
+
+def test_boxes_outside_the_picture_are_of_another_one():
+    seen = camera()
+    assert seen.shows([])
+    assert seen.shows([(0, 0, 640, 480), (-12, -9, 652, 489)])
+    for beyond in [(-14, 0, 9, 9), (0, -11, 9, 9), (0, 0, 654, 9), (0, 0, 9, 491)]:
+        assert not seen.shows([(0, 0, 640, 480), beyond])

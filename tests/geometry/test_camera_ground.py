@@ -103,6 +103,28 @@ def test_a_box_cut_below_is_between_the_camera_and_the_nearest_visible_ground():
     assert found.distances[0] - math.sqrt(3) * found.sigmas[0] == pytest.approx(0, abs=1e-9)
 
 
+@pytest.mark.parametrize("settings", [GroundSettings(), GroundSettings(1.5, 0.035)])
+@pytest.mark.parametrize("short", [3, 6, 12])
+def test_a_near_box_that_ends_just_short_of_the_lower_edge_is_cut_too(short, settings):
+    # 1 m ahead; the foot is below the picture, the detector's box ends above its edge.
+    near = box(1.0)
+    near[[1, 3]] = 0, CAMERA.height - short
+    found = locate([near], ["person"], CAMERA, settings)
+    assert abs(found.distances[0] - 0.8) < 2 * found.sigmas[0]
+    nearest_visible = CAMERA.ground_points([(416, 512)])[0, 0] - 0.2
+    assert found.distances[0] < 0.6 * nearest_visible
+
+
+def test_the_height_of_a_box_that_ends_just_short_of_the_upper_edge_says_nothing():
+    # The head is above the picture: by its size the box would be a third further away.
+    tilted = Camera.create(832, 512, CAMERA.matrix, [], replace(MOUNT, pitch=math.radians(20)))
+    corners = tilted.project([(3.0, side, up) for side in (-0.25, 0.25) for up in (0, 1.7)])
+    seen = np.concatenate([corners.min(axis=0), corners.max(axis=0)])
+    seen[1] = 12
+    found = locate([seen], ["person"], tilted)
+    assert found.distances[0] == found.by_foot[0]
+
+
 def test_estimates_that_contradict_each_other_widen_the_uncertainty():
     standing = box(6.0)
     # On a platform of half a metre: the foot says further away, the size does not.
@@ -255,3 +277,81 @@ def test_tracks_are_forgotten_after_their_retention_and_when_time_goes_back():
         known = feed(tracks, ["7"], found, 5 * 10**9 + stamp * 50_000_000)
     assert np.isfinite(known).all()
     assert np.isnan(feed(tracks, ["7"], found, 10**9)).all()
+
+
+def hand_over(tracks, rows, steps=20, ego=(0.0, 0.0, 0.0), start=100, sigma=0.1):
+    """Velocities after `steps` pictures of (id, place) rows that stay where they are."""
+    ids, places = [row[0] for row in rows], np.array([row[1] for row in rows])
+    covariances = np.tile(np.eye(2) * sigma**2, (len(rows), 1, 1))
+    for step in range(steps):
+        stamp = round((start + step / 20) * 1e9)
+        velocities = tracks.update(ids, places, covariances, stamp, ego)
+    return velocities
+
+
+def test_rows_that_share_an_id_have_no_velocity_and_spoil_none():
+    tracks = GroundTracks()
+    alone = hand_over(tracks, [("1", (1.5, 0.6)), ("2", (4.0, 0.0))])
+    assert np.isfinite(alone).all()
+    both = [("1", (1.5, 0.6)), ("2", (4.0, 0.0)), ("1", (1.5, -3.0))]
+    velocities = hand_over(tracks, both, start=101)
+    assert np.isnan(velocities[[0, 2]]).all()
+    np.testing.assert_allclose(velocities[1], 0, atol=1e-6)
+    assert np.isnan(tracks.velocity_sigmas(["1", "", "never seen"])).all()
+    # Whom the id belongs to afterwards is a new acquaintance.
+    assert np.isnan(hand_over(tracks, [("1", (1.5, -3.0))], steps=1, start=102)).all()
+
+
+def test_the_uncertainty_of_a_velocity_is_told_and_covers_its_worst_axis():
+    tracks = GroundTracks(known_speed=1.5)
+    covariance = np.diag([0.25, 0.0001])[None]
+    for step in range(4):
+        stamp = round((100 + step / 20) * 1e9)
+        velocity = tracks.update(["1"], np.array([[5.0, 0.0]]), covariance, stamp)
+    (sigma,) = tracks.velocity_sigmas(["1"])
+    assert np.isfinite(velocity).all()
+    # In the mean of both axes, which is what makes it known, it is less than 1.5 m/s.
+    assert 1.5 < sigma < 2.0
+
+
+@pytest.mark.parametrize(
+    ("place", "variance"),
+    [
+        ((30.0, 0.0), 1e6),
+        ((30.0, 0.0), 1e20),
+        ((30.0, 0.0), 1e308),
+        ((1e9, 0.0), 0.0),
+        ((1e300, -1e300), 0.01),
+        ((1e300, -1e300), 1e308),
+    ],
+)
+def test_absurd_places_have_no_velocity_and_stop_nothing(place, variance):
+    tracks = GroundTracks()
+    covariances = np.full((1, 2, 2), variance)
+    for step in range(20):
+        stamp = round((100 + step / 20) * 1e9)
+        velocity = tracks.update(["1"], np.array([place]), covariances, stamp)
+    assert np.isnan(velocity).all()
+    # The next sound measurements count as ever.
+    assert np.abs(hand_over(tracks, [("1", (5.0, 1.0))], start=103)).max() < 0.5
+
+
+@pytest.mark.parametrize(
+    "ego", [(0, 0, 1.7e308), (1e308, 0, 0), (math.nan, 0, 0), (0, math.inf, 0), (101, 0, 0)]
+)
+def test_motion_that_no_robot_has_makes_velocities_unknown(ego):
+    tracks = GroundTracks()
+    standing = [("1", (5.0, 1.0))]
+    assert np.isfinite(hand_over(tracks, standing)).all()
+    assert np.isnan(hand_over(tracks, standing, ego=ego, start=102, steps=3)).all()
+    np.testing.assert_allclose(hand_over(tracks, standing, start=103), 0, atol=1e-6)
+
+
+def test_a_filter_that_breaks_down_starts_anew():
+    tracks = GroundTracks()
+    place, exact = np.array([[5.0, 1.0]]), np.zeros((1, 2, 2))
+    tracks.update(["1"], place, exact, 99 * 10**9)
+    # No covariance at all: it takes away just what keeps the filter from being singular.
+    broken = tracks.update(["1"], place, -4e-6 * np.eye(2)[None], 99 * 10**9)
+    assert np.isnan(broken).all()
+    np.testing.assert_allclose(hand_over(tracks, [("1", (5.0, 1.0))]), 0, atol=1e-6)

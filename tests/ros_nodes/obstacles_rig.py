@@ -9,6 +9,8 @@ TFMessage = pytest.importorskip(
     "tf2_msgs.msg", reason="needs tf2_msgs: python -m ros_nodes.setup_ros"
 ).TFMessage
 
+from builtin_interfaces.msg import Time  # noqa: E402
+from diagnostic_msgs.msg import DiagnosticStatus  # noqa: E402
 from nav_msgs.msg import Odometry  # noqa: E402
 from sensor_msgs.msg import CameraInfo, PointCloud2  # noqa: E402
 from std_msgs.msg import Header  # noqa: E402
@@ -64,14 +66,19 @@ class Rig:
         self.markers = self.peer.collect(MarkerArray, "obstacle_markers")
         parameters = parameters or {"mount_z": 1.2, "mount_pitch": 0.1}
         self.process = NodeProcess("obstacles_node", tmp_path / "node.log", **parameters)
-        self.peer.wait_for(
-            lambda: (
-                self.tracks.get_subscription_count()
-                and self.info.get_subscription_count()
-                and node.count_publishers("obstacle_markers")
-            ),
-            "the obstacles node",
-        )
+        try:
+            self.peer.wait_for(
+                lambda: (
+                    self.tracks.get_subscription_count()
+                    and self.info.get_subscription_count()
+                    and node.count_publishers("obstacle_markers")
+                ),
+                "the obstacles node",
+            )
+        except AssertionError:
+            # What is left running would answer in the tests after this one.
+            self.close()
+            raise
         self.peer.spin(0.5)
 
     def send(self, message):
@@ -79,6 +86,22 @@ class Rig:
         self.tracks.publish(message)
         self.peer.wait_for(lambda: len(self.obstacles) > seen, "obstacles")
         return self.obstacles[-1]
+
+    def silent(self, words, message=None):
+        """Nothing is published, and the diagnostics say why."""
+        seen = len(self.obstacles)
+        self.tracks.publish(message or tracks(Time(sec=1), ("1", "person", 6.0, 0.0, 1.7, 0.5)))
+        self.peer.spin(0.5)
+        assert len(self.obstacles) == seen
+        self.peer.statuses.clear()
+        self.peer.wait_for(
+            lambda: (
+                (status := self.peer.status("/obstacles"))
+                and words in status.message
+                and status.level == DiagnosticStatus.ERROR
+            ),
+            f"the error {words!r}",
+        )
 
     def close(self):
         self.process.stop()

@@ -38,3 +38,27 @@ def test_tracked_and_untracked_boxes_keep_name_and_identity(camera: Camera) -> N
 def test_nothing_seen_gives_no_obstacles(camera: Camera) -> None:
     obstacles, _ = place(Detections.empty(), NAMES, camera, GroundTracks(), 1, Twist())
     assert len(obstacles) == 0
+
+
+def test_a_velocity_comes_with_its_uncertainty(camera: Camera) -> None:
+    tracks = GroundTracks()
+    found = Detections.create(
+        [[300, 150, 340, 340], [100, 200, 200, 300]], [0.9, 0.8], [0, 1], [7, -1]
+    )
+    for picture in range(20):
+        stamp = 10**9 + picture * 50_000_000
+        obstacles, _ = place(found, NAMES, camera, tracks, stamp, Twist())
+    assert np.isfinite(obstacles.velocities[0]).all()
+    assert 0.0 < obstacles.velocity_sigmas[0] < 2.0
+    assert np.isnan(obstacles.velocities[1]).all() and np.isnan(obstacles.velocity_sigmas[1])
+
+
+def test_boxes_that_share_a_track_number_have_no_velocity(camera: Camera) -> None:
+    tracks = GroundTracks()
+    found = Detections.create(
+        [[300, 150, 340, 340], [100, 200, 200, 300]], [0.9, 0.8], [0, 1], [1, 1]
+    )
+    for picture in range(20):
+        stamp = 10**9 + picture * 50_000_000
+        obstacles, _ = place(found, NAMES, camera, tracks, stamp, Twist())
+    assert np.isnan(obstacles.velocities).all()
