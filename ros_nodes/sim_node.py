@@ -192,7 +192,7 @@ class SimNode(WaysightNode[SimParameters]):
             ratio = 0.0 if stopped else 1.0
             cause = Cause.WATCHDOG if world.seconds >= self._variation.fault_at else Cause.ZONE
             decision = Decision(twist, ratio, cause, "stopped" if stopped else "")
-            world.step(twist, PICTURE_PERIOD)
+            world.step(twist, PICTURE_PERIOD, log.moved)
             log.record(world, decision, wish)
             if world.x >= scenario.goal:
                 log.reached_goal = True

@@ -25,7 +25,7 @@ from perception.safety.picture import PictureSettings, PictureWatch
 from perception.safety.place import place
 from perception.simulation.hall import WIDTH
 from perception.simulation.scenario import Scenario, Variation
-from perception.simulation.world import World
+from perception.simulation.world import STEP, World
 from perception.tracking.tracker import Tracker, TrackerSettings
 
 Picture = npt.NDArray[np.uint8]
@@ -103,24 +103,27 @@ class Log:
     decisions: int = 0
     reasons: dict[str, int] = field(default_factory=dict)
 
-    def record(self, world: World, decision: Decision, commanded: Twist) -> None:
-        """Take note of one step."""
+    def moved(self, world: World) -> None:
+        """Take note of one STEP of motion; between two pictures 5 cm of clearance may be lost."""
         gap = world.clearance()
-        moving = world.twist.speed > MOVING
+        self.travelled += world.twist.speed * STEP
+        if world.twist.speed > MOVING:
+            self.clearance_moving = min(self.clearance_moving, gap)
+            self.standing = False
+        self.contact = self.contact or gap <= 0.0
+
+    def record(self, world: World, decision: Decision, commanded: Twist) -> None:
+        """Take note of a decision and of where the motion until the next picture has led."""
         self.decisions += 1
         if decision.reason:
             self.reasons[decision.reason] = self.reasons.get(decision.reason, 0) + 1
-        self.contact = self.contact or gap <= 0.0
-        self.travelled += world.twist.speed * PICTURE_PERIOD
-        if moving:
-            self.clearance_moving = min(self.clearance_moving, gap)
-            self.standing = False
-        elif not self.standing and commanded.moving and decision.ratio == 0.0:
+        moving = world.twist.speed > MOVING
+        if not moving and not self.standing and commanded.moving and decision.ratio == 0.0:
             self.standing = True
             self.stops.append(
                 {
                     "time": round(world.seconds, 3),
-                    "clearance": _rounded(gap),
+                    "clearance": _rounded(world.clearance()),
                     "cause": decision.cause.value,
                     "reason": decision.reason,
                 }
@@ -351,7 +354,7 @@ class _Loop:
             times = self._times()
             self._guardian.command(wanted, 0, times)
             decision = self._guardian.decide(times)
-            world.step(decision.twist, PICTURE_PERIOD)
+            world.step(decision.twist, PICTURE_PERIOD, self._log.moved)
             self._log.record(world, decision, wanted)
             if self._on_step:
                 self._on_step(world, decision, detections)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -124,8 +125,16 @@ class World:
 
     # Motion ----------------------------------------------------------------------------------
 
-    def step(self, command: Twist, seconds: float) -> None:
-        """Move on by `seconds`, with the robot following `command` as its drives allow."""
+    def step(
+        self,
+        command: Twist,
+        seconds: float,
+        on_motion: Callable[[World], None] = lambda world: None,
+    ) -> None:
+        """Move on by `seconds`, with the robot following `command` as its drives allow.
+
+        on_motion is called after every STEP of it.
+        """
         for _ in range(max(round(seconds / STEP), 1)):
             vx = _follow(self.twist.vx, command.vx)
             limit = TURN_ACCELERATION * STEP
@@ -138,6 +147,7 @@ class World:
             self.seconds += STEP
             for walker in self.walkers:
                 walker.step(STEP, self.x)
+            on_motion(self)
         self._place()
 
     def look_from(self, x: float, y: float, heading: float) -> None:

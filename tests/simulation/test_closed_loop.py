@@ -11,14 +11,23 @@ import perception.simulation  # noqa: F401 - chooses the graphics library before
 pytest.importorskip("mujoco", reason="needs MuJoCo: pip install waysight[factory]")
 
 from perception.errors import InputError
+from perception.safety import Twist
 from perception.safety.settings import SETTING_KEYS, guardian_settings
-from perception.simulation.closed_loop import TRUTH, ChainSettings, run_scenario
+from perception.simulation.closed_loop import (
+    PICTURE_PERIOD,
+    TRUTH,
+    ChainSettings,
+    Log,
+    run_scenario,
+)
 from perception.simulation.scenario import (
+    ActorPlan,
+    Scenario,
     Variation,
     load_scenario,
     scenario_names,
 )
-from perception.simulation.world import World
+from perception.simulation.world import STEP, World
 
 CONFIG = Path(__file__).resolve().parents[2] / "ros_nodes" / "config" / "factory.yaml"
 DRAWN = ("camera_freezes", "lights_out", "picture_noise")
@@ -79,6 +88,26 @@ def test_without_zones_the_verdict_fails(settings):
     verdict = run_scenario(load_scenario("person_from_rack"), 1, bare)
     assert not verdict.passed
     assert verdict.log.contact
+
+
+def hall_with(*actors):
+    """A world with these actors, and an empty log."""
+    return World(Variation.of(Scenario("mine", "", 10.0, actors=actors), 0)), Log()
+
+
+def test_clearance_is_the_least_between_two_pictures_too():
+    # Half a metre from picture to picture: at none of them is it nearest to the robot.
+    runner = ActorPlan("person", (1.2, 2.3), path=((1.2, -2.3),), speed=(10.0, 10.0))
+    world, log = hall_with(runner)
+    fine, _ = hall_with(runner)
+    gaps = []
+    for _ in range(8):
+        world.step(Twist(1.0), PICTURE_PERIOD, log.moved)
+        for _ in range(round(PICTURE_PERIOD / STEP)):
+            fine.step(Twist(1.0), STEP)
+            gaps.append(fine.clearance() if fine.twist.speed > 0.02 else 9.0)
+    assert log.clearance_moving == pytest.approx(min(gaps))
+    assert log.travelled == pytest.approx(world.x)
 
 
 def test_truth_agrees_with_the_drawn_pixels(graphics):
