@@ -96,8 +96,8 @@ def hall_with(*actors):
 
 
 def test_clearance_is_the_least_between_two_pictures_too():
-    # Half a metre from picture to picture: at none of them is it nearest to the robot.
-    runner = ActorPlan("person", (1.2, 2.3), path=((1.2, -2.3),), speed=(10.0, 10.0))
+    # A metre from picture to picture: at none of them is the runner nearest to the robot.
+    runner = ActorPlan("person", (1.2, 2.5), path=((1.2, -2.5),), speed=(20.0, 20.0))
     world, log = hall_with(runner)
     fine, _ = hall_with(runner)
     gaps = []
