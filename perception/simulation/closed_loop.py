@@ -43,6 +43,9 @@ START_NS = 1_000_000_000
 MOVING = 0.02
 """m/s below which the robot counts as standing."""
 
+FREE_SHARE = 0.5
+"""Of the way that the driver's speed allows, the share that must be driven where nothing stops."""
+
 SETTLED = 3.0
 """s of complete standstill after which a run is over; longer than any zone holds."""
 
@@ -90,14 +93,20 @@ class Driver:
 
 @dataclass
 class Log:
-    """What is remembered of a run; times in s, distances in m."""
+    """What is remembered of a run; times in s, distances in m.
+
+    fault_speed: m/s at which the robot drove when the fault struck. fault_zero: from the fault to
+    the zero that the watchdog gave and kept to the end of the run, or until `fault_over` is set.
+    """
 
     contact: bool = False
     clearance_moving: float = math.inf
     travelled: float = 0.0
     laps: int = 0
     stops: list[dict[str, Any]] = field(default_factory=list)
+    fault_speed: float = 0.0
     fault_zero: float = math.inf
+    fault_over: bool = False
     reached_goal: bool = False
     standing: bool = True
     decisions: int = 0
@@ -111,6 +120,8 @@ class Log:
             self.clearance_moving = min(self.clearance_moving, gap)
             self.standing = False
         self.contact = self.contact or gap <= 0.0
+        if world.seconds - STEP < world.variation.fault_at <= world.seconds:
+            self.fault_speed = world.twist.speed
 
     def record(self, world: World, decision: Decision, commanded: Twist) -> None:
         """Take note of a decision and of where the motion until the next picture has led."""
@@ -128,13 +139,11 @@ class Log:
                     "reason": decision.reason,
                 }
             )
-        fault_at = world.variation.fault_at
-        if (
-            world.seconds >= fault_at
-            and decision.ratio == 0.0
-            and not math.isfinite(self.fault_zero)
-        ):
-            self.fault_zero = world.seconds - fault_at
+        since_fault = world.seconds - world.variation.fault_at
+        if since_fault >= 0.0 and not self.fault_over:
+            zero = decision.ratio == 0.0 and decision.cause is Cause.WATCHDOG
+            # A zero that ends before the fault does was none.
+            self.fault_zero = min(self.fault_zero, since_fault) if zero else math.inf
 
 
 @dataclass(frozen=True)
@@ -206,6 +215,15 @@ def judge(variation: Variation, log: Log, source_timeout: float, detector: str) 
         )
     if expect.stops is False:
         checks.append(Check("no stop without cause", not log.stops, len(log.stops), "0"))
+        least = FREE_SHARE * variation.cruise * variation.scenario.seconds
+        checks.append(
+            Check(
+                "drives on",
+                log.travelled >= least,
+                round(log.travelled, 2),
+                f"at least {least:.3g} m",
+            )
+        )
     if expect.reaches_goal is not None:
         checks.append(
             Check(
@@ -217,14 +235,20 @@ def judge(variation: Variation, log: Log, source_timeout: float, detector: str) 
         )
     if variation.scenario.fault:
         limit = source_timeout + expect.fault_margin
-        checks.append(
+        checks += [
+            Check(
+                "drives when the fault strikes",
+                log.fault_speed > MOVING,
+                round(log.fault_speed, 3),
+                f"more than {MOVING:g} m/s",
+            ),
             Check(
                 "zero velocity after the fault",
                 log.fault_zero <= limit,
                 _rounded(log.fault_zero),
-                f"within {limit:g} s",
-            )
-        )
+                f"within {limit:g} s, by the watchdog, and kept",
+            ),
+        ]
     return Verdict(variation, detector, log, tuple(checks))
 
 

@@ -11,8 +11,9 @@ import perception.simulation  # noqa: F401 - chooses the graphics library before
 pytest.importorskip("mujoco", reason="needs MuJoCo: pip install waysight[factory]")
 
 from perception.errors import InputError
-from perception.safety import Twist
+from perception.safety import Cause, Decision, Guardian, Twist
 from perception.safety.settings import SETTING_KEYS, guardian_settings
+from perception.simulation import closed_loop
 from perception.simulation.closed_loop import (
     PICTURE_PERIOD,
     TRUTH,
@@ -22,6 +23,7 @@ from perception.simulation.closed_loop import (
 )
 from perception.simulation.scenario import (
     ActorPlan,
+    FaultPlan,
     Scenario,
     Variation,
     load_scenario,
@@ -88,6 +90,58 @@ def test_without_zones_the_verdict_fails(settings):
     verdict = run_scenario(load_scenario("person_from_rack"), 1, bare)
     assert not verdict.passed
     assert verdict.log.contact
+
+
+def failed_checks(verdict):
+    return {check.name for check in verdict.checks if not check.passed}
+
+
+def test_a_robot_that_never_moves_passes_no_scenario(settings):
+    watchdog = dataclasses.replace(settings.guardian.watchdog, recovery_frames=1000)
+    guardian = dataclasses.replace(settings.guardian, watchdog=watchdog)
+    for name, failed in (
+        ("camera_dies", "drives when the fault strikes"),
+        ("detector_killed", "drives when the fault strikes"),
+        ("empty_hall", "drives on"),
+    ):
+        scenario = dataclasses.replace(load_scenario(name), seconds=12)
+        verdict = run_scenario(scenario, 0, dataclasses.replace(settings, guardian=guardian))
+        assert verdict.log.travelled == 0.0
+        assert failed in failed_checks(verdict), name
+
+
+class Forgetful(Guardian):
+    """Stops for a fault, and forgets it after eight decisions."""
+
+    zeros = 0
+
+    def decide(self, times):
+        decision = super().decide(times)
+        self.zeros += decision.reason == "detections stale"
+        if self.zeros > 8:
+            return Decision(self._command, 1.0, Cause.FREE, "")
+        return decision
+
+
+def test_a_zero_that_ends_before_the_fault_does_is_none(settings, monkeypatch):
+    # Nobody is there, so that nothing else stops the robot.
+    scenario = dataclasses.replace(load_scenario("detector_killed"), actors=())
+    assert run_scenario(scenario, 0, settings).passed
+    monkeypatch.setattr(closed_loop, "Guardian", Forgetful)
+    verdict = run_scenario(scenario, 0, settings)
+    assert failed_checks(verdict) == {"zero velocity after the fault"}
+
+
+def test_a_zone_that_stops_is_no_watchdog(settings):
+    # The watchdog waits longer than the run lasts.
+    watchdog = dataclasses.replace(settings.guardian.watchdog, source_timeout=5.0)
+    guardian = dataclasses.replace(settings.guardian, watchdog=watchdog)
+    scenario = dataclasses.replace(
+        load_scenario("detector_killed"), seconds=11, fault=FaultPlan("detector_killed", (6.5, 6.5))
+    )
+    verdict = run_scenario(scenario, 0, dataclasses.replace(settings, guardian=guardian))
+    assert [stop["cause"] for stop in verdict.log.stops] == ["zone"]
+    assert failed_checks(verdict) == {"zero velocity after the fault"}
 
 
 def hall_with(*actors):
