@@ -47,7 +47,8 @@ FREE_SHARE = 0.5
 """Of the way that the driver's speed allows, the share that must be driven where nothing stops."""
 
 SETTLED = 3.0
-"""s of complete standstill after which a run is over; longer than any zone holds."""
+"""s of complete standstill after which a run is over that has no goal to reach; longer than any
+zone holds."""
 
 TRUTH = "truth (stand-in for a detector)"
 """Name of the detector in reports when boxes come from the simulator instead of a model."""
@@ -95,11 +96,14 @@ class Driver:
 class Log:
     """What is remembered of a run; times in s, distances in m.
 
+    contact: while the robot moved, however slowly. walked_into: somebody's path led into the
+    robot while it stood, which is the script's doing and not the robot's.
     fault_speed: m/s at which the robot drove when the fault struck. fault_zero: from the fault to
     the zero that the watchdog gave and kept to the end of the run, or until `fault_over` is set.
     """
 
     contact: bool = False
+    walked_into: bool = False
     clearance_moving: float = math.inf
     travelled: float = 0.0
     laps: int = 0
@@ -119,7 +123,9 @@ class Log:
         if world.twist.speed > MOVING:
             self.clearance_moving = min(self.clearance_moving, gap)
             self.standing = False
-        self.contact = self.contact or gap <= 0.0
+        if gap <= 0.0:
+            self.contact = self.contact or world.twist.moving
+            self.walked_into = self.walked_into or not self.contact
         if world.seconds - STEP < world.variation.fault_at <= world.seconds:
             self.fault_speed = world.twist.speed
 
@@ -180,6 +186,7 @@ class Verdict:
             "passed": self.passed,
             "checks": [vars(check) for check in self.checks],
             "contact": log.contact,
+            "walked_into": log.walked_into,
             "clearance_while_moving_m": _rounded(log.clearance_moving),
             "travelled_m": round(log.travelled, 2),
             "stops": log.stops,
@@ -196,6 +203,7 @@ def judge(variation: Variation, log: Log, source_timeout: float, detector: str) 
     stopped = [stop for stop in log.stops if stop["cause"] == Cause.ZONE.value]
     checks = [
         Check("no contact", not log.contact, log.contact, "false"),
+        Check("nobody walks into the robot", not log.walked_into, log.walked_into, "false"),
         Check(
             "clearance while moving",
             log.clearance_moving >= expect.clearance,
@@ -398,7 +406,8 @@ class _Loop:
         world = self._world
         waits = decision.cause is Cause.ZONE and decision.ratio == 0.0
         still = waits and not world.twist.moving and all(walker.done for walker in world.walkers)
-        if not still or math.isfinite(world.variation.fault_at):
+        must_go_on = world.variation.scenario.expect.reaches_goal is True
+        if not still or must_go_on or math.isfinite(world.variation.fault_at):
             self._still_since = world.seconds
         return world.seconds - self._still_since > SETTLED
 

@@ -45,7 +45,11 @@ _ROWS, _COLUMNS = 11, 7
 
 @dataclass
 class Walker:
-    """An actor on its way: place, heading, and the part of its path that is left."""
+    """An actor on its way: place, heading, and the part of its path that is left.
+
+    halted: s for which it has stood before the robot. shift: m by which the rest of its path
+    moved because of that.
+    """
 
     plan: Actor
     body: Body
@@ -54,15 +58,24 @@ class Walker:
     heading: float = 0.0
     moving: bool = False
     leg: int = 0
+    halted: float = 0.0
+    shift: tuple[float, float] = (0.0, 0.0)
 
-    def step(self, seconds: float, robot_x: float) -> None:
-        """Walk on at the planned speed, once the robot is near enough."""
+    def step(self, seconds: float, robot_x: float, robot_y: float) -> None:
+        """Walk on at the planned speed, once the robot is near enough, and halt before it."""
         if not self.moving:
             near = self.plan.start[0] - robot_x <= self.plan.trigger_distance
             self.moving = near or self.plan.trigger_distance == 0.0
+        if self._halts(robot_x, robot_y):
+            self.halted += seconds
+            if self.halted >= self.plan.halt_seconds:
+                first_x, first_y = self.plan.path[0]
+                self.shift = (self.x - first_x, self.y - first_y)
+                self.leg = 1
+            return
         left = self.plan.speed * seconds if self.moving else 0.0
-        while left > 0 and self.leg < len(self.plan.path):
-            goal_x, goal_y = self.plan.path[self.leg]
+        while left > 0 and not self.done:
+            goal_x, goal_y = np.add(self.plan.path[self.leg], self.shift).tolist()
             gap = math.hypot(goal_x - self.x, goal_y - self.y)
             if gap > 1e-9:
                 self.heading = math.atan2(goal_y - self.y, goal_x - self.x)
@@ -73,6 +86,13 @@ class Walker:
             self.x, self.y = goal_x, goal_y
             left -= gap
             self.leg += 1
+
+    def _halts(self, robot_x: float, robot_y: float) -> bool:
+        """Whether it stands before the robot now."""
+        if not self.moving or self.leg > 0 or self.done or self.plan.halt_seconds == 0.0:
+            return False
+        gap = self.clearance(robot_x, robot_y) - ROBOT_RADIUS
+        return self.halted > 0.0 or gap <= self.plan.halt_clearance
 
     @property
     def done(self) -> bool:
@@ -146,7 +166,7 @@ class World:
             self.heading += wz * STEP
             self.seconds += STEP
             for walker in self.walkers:
-                walker.step(STEP, self.x)
+                walker.step(STEP, self.x, self.y)
             on_motion(self)
         self._place()
 

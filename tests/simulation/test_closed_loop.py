@@ -1,6 +1,7 @@
 """Short forms of the factory scenarios in lock-step, with the simulator's own boxes."""
 
 import dataclasses
+import math
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import perception.simulation  # noqa: F401 - chooses the graphics library before
 pytest.importorskip("mujoco", reason="needs MuJoCo: pip install waysight[factory]")
 
 from perception.errors import InputError
-from perception.safety import Cause, Decision, Guardian, Twist
+from perception.safety import STOPPED, Cause, Decision, Guardian, Twist
 from perception.safety.settings import SETTING_KEYS, guardian_settings
 from perception.simulation import closed_loop
 from perception.simulation.closed_loop import (
@@ -164,6 +165,65 @@ def test_clearance_is_the_least_between_two_pictures_too():
     assert log.travelled == pytest.approx(world.x)
 
 
+def test_who_walks_into_the_standing_robot_is_not_hit_by_it():
+    walker = ActorPlan("person", (2.0, 0.0), path=((0.0, 0.0),))
+    for speed, contact, walked_into in ((0.0, False, True), (0.01, True, False)):
+        world, log = hall_with(walker)
+        world.step(Twist(speed), 2.0, log.moved)
+        world.step(STOPPED, 1.0, log.moved)
+        assert (log.contact, log.walked_into) == (contact, walked_into), speed
+
+
+def test_a_verdict_does_not_hold_where_the_script_leads_into_the_robot(settings):
+    # The robot waits for who comes along the lane; nobody can wait for who walks on.
+    walker = ActorPlan("person", (9.0, 0.0), path=((0.0, 0.0),), trigger_distance=(5.0, 5.0))
+    verdict = run_scenario(Scenario("mine", "", 14.0, actors=(walker,)), 0, settings)
+    assert "nobody walks into the robot" in failed_checks(verdict)
+    assert verdict.report()["walked_into"]
+
+
+def test_who_halts_stands_before_the_robot_and_goes_on_from_there():
+    plan = ActorPlan(
+        "person",
+        (3.0, 0.0),
+        path=((-1.0, 0.0), (-1.0, 4.0)),
+        halt_clearance=(0.2, 0.2),
+        halt_seconds=(2.0, 2.0),
+    )
+    world, log = hall_with(plan)
+    (walker,) = world.walkers
+    gaps = []
+    for _ in range(100):
+        world.step(STOPPED, PICTURE_PERIOD, log.moved)
+        gaps.append(world.clearance())
+    standing = [gap for gap in gaps if gap == pytest.approx(0.2, abs=0.02)]
+    assert len(standing) * PICTURE_PERIOD == pytest.approx(2.0, abs=0.15)
+    assert (walker.x, walker.heading) == pytest.approx((0.765, math.pi / 2), abs=0.02)
+    assert not (log.walked_into or log.contact)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_guardian_that_holds_long_enough_lets_the_near_person_leave(settings, seed):
+    zones = [dataclasses.replace(zone, release_after=10.0) for zone in settings.guardian.zones]
+    guardian = dataclasses.replace(settings.guardian, zones=tuple(zones))
+    gaps, unseen = [], []
+
+    def look(world, decision, detections):
+        gaps.append(world.clearance())
+        unseen.append(world.walkers[0].halted > 0 and len(detections) == 0)
+
+    verdict = run_scenario(
+        load_scenario("person_comes_close"),
+        seed,
+        dataclasses.replace(settings, guardian=guardian),
+        on_step=look,
+    )
+    assert verdict.passed, verdict.report()
+    assert 0.03 < min(gaps) < 0.6
+    if min(gaps) < 0.15:
+        assert sum(unseen) * PICTURE_PERIOD > 5.0
+
+
 def test_truth_agrees_with_the_drawn_pixels(graphics):
     world = World(Variation.of(load_scenario("pallet_in_lane"), 2))
     _, drawn = world.labelled_picture()
@@ -186,6 +246,14 @@ def test_who_is_behind_a_rack_is_not_seen():
         ("{seconds: 5, actors: [{kind: dog, start: [1, 2]}]}", r"actors\[0\].kind is 'dog'"),
         ("{seconds: 5, actors: [{kind: person}]}", r"actors\[0\].start is None"),
         ("{seconds: 5, actors: {}}", "actors is {}"),
+        (
+            "{seconds: 5, actors: [{kind: person, start: [1, 2], halt_clearance: 0}]}",
+            r"actors\[0\].halt_clearance is 0",
+        ),
+        (
+            "{seconds: 5, actors: [{kind: person, start: [1, 2], halt_seconds: 3}]}",
+            r"actors\[0\].halt_seconds is 3, and there is no path",
+        ),
         ("{seconds: 5, cruise: [2, 1]}", "smaller number first"),
         ("{seconds: 5, fault: {kind: flood, at: 1}}", "fault.kind is 'flood'"),
         ("{seconds: 5, expect: {stops: often}}", "expect.stops is 'often'"),
