@@ -240,8 +240,8 @@ class World:
     def truth(self) -> Detections:
         """Boxes of the actors that the camera can see, in pixels, by rays instead of drawing.
 
-        A box spans the rays of an 11 x 7 grid over the actor that reach it. track_ids are the
-        actors' numbers.
+        A box spans the rays of an 11 x 7 grid over the actor that reach it, and ends at the
+        picture's edge where the next ray would lie beyond it. track_ids are the actors' numbers.
         """
         boxes, labels, ids = [], [], []
         for number, walker in enumerate(self.walkers):
@@ -274,7 +274,8 @@ class World:
             seen[row] = reach < 0 or reach > 0.99 or self._model.geom_bodyid[hit[0]] == own
         if seen.sum() < MIN_VISIBLE * len(points):
             return None
-        return pixels[seen]
+        beyond = ~inside & np.isfinite(pixels).all(axis=1)
+        return pixels[seen | (beyond & _beside(seen))]
 
     def _in_base(self, points: Floats) -> Floats:
         cos, sin = math.cos(self.heading), math.sin(self.heading)
@@ -300,6 +301,15 @@ def _follow(now: float, wanted: float) -> float:
     slower = abs(wanted) < abs(now) or wanted * now < 0
     limit = (DECELERATION if slower else ACCELERATION) * STEP
     return now + min(max(wanted - now, -limit), limit)
+
+
+def _beside(seen: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Which outline points are next to a seen one, in their row or column."""
+    padded = np.pad(seen.reshape(_ROWS, _COLUMNS), 1)
+    beside: npt.NDArray[np.bool_] = (
+        padded[:-2, 1:-1] | padded[2:, 1:-1] | padded[1:-1, :-2] | padded[1:-1, 2:]
+    )
+    return beside.ravel()
 
 
 def _outline_points(walker: Walker, eye: Floats) -> Floats:

@@ -233,6 +233,18 @@ def test_truth_agrees_with_the_drawn_pixels(graphics):
     assert abs(drawn.boxes - found.boxes).max() < 4
 
 
+@pytest.mark.parametrize("x", [0.9, 1.2, 1.5])
+def test_who_is_near_is_drawn_and_ends_at_the_edges_of_the_picture(graphics, x):
+    world, _ = hall_with(ActorPlan("person", (x, 0.0), path=((0.0, 0.0),)))
+    _, drawn = world.labelled_picture()
+    found = world.truth()
+    world.close()
+    for seen in (drawn, found):
+        assert seen.boxes[:, [1, 3]].tolist() == [[0, world.size[1]]]
+    assert 0 < found.boxes[0, 0] <= drawn.boxes[0, 0]
+    assert drawn.boxes[0, 2] <= found.boxes[0, 2] < world.size[0]
+
+
 def test_who_is_behind_a_rack_is_not_seen():
     world = World(Variation.of(load_scenario("person_from_rack"), 1))
     assert len(world.truth()) == 0
