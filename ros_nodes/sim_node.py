@@ -1,9 +1,10 @@
 """Simulator node: the factory hall as a camera, a robot and a clock.
 
 Publishes /clock, `image_raw`, `camera_info`, `odom` and the driver's wish on `cmd_vel_raw`; takes
-`cmd_vel`. It works in lock-step: a picture goes out, and time stands still until its obstacles and
-the guardian's answer have come back, so that a run does not depend on how fast the machine is. Only
-where nothing can come back (a dead camera, a dead detector) it goes on without.
+`cmd_vel`, and from `guardian/state` what a stop is for. It works in lock-step: a picture goes out,
+and time stands still until its obstacles and the guardian's answer have come back, so that a run
+does not depend on how fast the machine is. Only where nothing can come back (a dead camera, a dead
+detector) it goes on without.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from builtin_interfaces.msg import Time
+from diagnostic_msgs.msg import DiagnosticStatus
 from geometry_msgs.msg import Twist as TwistMessage
 from nav_msgs.msg import Odometry
 from rosgraph_msgs.msg import Clock as ClockMessage
@@ -47,6 +49,7 @@ from ros_nodes.lifecycle import WaysightNode, run
 from ros_nodes.parameters import NodeParameters, parameter
 
 OPTICAL_FRAME = "front_camera_optical"
+GUARDIAN_STATE = "guardian/state"
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,7 @@ class SimNode(WaysightNode[SimParameters]):
         self._variation = Variation.of(load_scenario(parameters.scenario), parameters.seed)
         self._now_ns = START_NS
         self._commanded = STOPPED
+        self._stop: tuple[Cause, str] | None = None
         self._answers = 0
         self._obstacles_ns = 0
         self._news = threading.Condition()
@@ -120,6 +124,9 @@ class SimNode(WaysightNode[SimParameters]):
         self.create_subscription(TwistMessage, topics.CMD_VEL, self._on_command, qos.results())
         self.create_subscription(
             Detection3DArray, topics.OBSTACLES, self._on_obstacles, qos.results()
+        )
+        self.create_subscription(
+            DiagnosticStatus, GUARDIAN_STATE, self._on_guardian_state, qos.latched()
         )
         self._halt.clear()
         self._thread = threading.Thread(target=self._play, name="scenario", daemon=True)
@@ -148,6 +155,13 @@ class SimNode(WaysightNode[SimParameters]):
         with self._news:
             self._commanded = Twist(message.linear.x, message.linear.y, message.angular.z)
             self._answers += 1
+            if self._commanded.moving:
+                self._stop = None
+            self._news.notify_all()
+
+    def _on_guardian_state(self, message: DiagnosticStatus) -> None:
+        with self._news:
+            self._stop = stop_reason(message)
             self._news.notify_all()
 
     def _on_obstacles(self, message: Detection3DArray) -> None:
@@ -179,7 +193,7 @@ class SimNode(WaysightNode[SimParameters]):
         fault = PictureFault(self._variation)
         log = Log()
         self._wait_for_release(world, driver, fault)
-        told = False
+        told = silent = False
         while world.seconds < scenario.seconds - 1e-9 and not self._halt.is_set():
             if fault.broken(world.seconds, "detector_killed") and not told:
                 told = True
@@ -187,21 +201,37 @@ class SimNode(WaysightNode[SimParameters]):
                     Path(self.parameters.fault_flag).touch()
             wish = driver.command(world.x, world.y, world.heading)
             self._exchange(world, wish, fault)
-            twist = self._commanded
-            stopped = wish.moving and not twist.moving
-            ratio = 0.0 if stopped else 1.0
-            cause = Cause.WATCHDOG if world.seconds >= self._variation.fault_at else Cause.ZONE
-            decision = Decision(twist, ratio, cause, "stopped" if stopped else "")
-            world.step(twist, PICTURE_PERIOD)
+            decision = self._decision(wish)
+            if told:
+                # Who supervises the detector may start it again; then the robot may drive again.
+                late = self._now_ns - self._obstacles_ns > self.parameters.source_timeout * 1e9
+                log.fault_over = log.fault_over or (silent and not late)
+                silent = silent or late
+            world.step(decision.twist, PICTURE_PERIOD, log.moved)
             log.record(world, decision, wish)
             if world.x >= scenario.goal:
                 log.reached_goal = True
                 if scenario.expect.stops is not False:
                     break
+                log.laps += 1
                 world.x = 0.0
         if not self._halt.is_set():
             self._judge(log)
             self.finish(0)
+
+    def _decision(self, wish: Twist) -> Decision:
+        """What the guardian made of the wish; its state says what a stop is for."""
+        with self._news:
+            twist = self._commanded
+            if twist.moving or not wish.moving:
+                return Decision(twist, 1.0, Cause.FREE, "")
+            # The state follows the velocity, on a topic of its own.
+            said = self._news.wait_for(
+                lambda: self._halt.is_set() or self._stop is not None, self.parameters.patience
+            )
+            self._late += int(not said)
+            cause, reason = self._stop or (Cause.COMMAND, "the guardian does not say why")
+            return Decision(twist, 0.0, cause, reason)
 
     def _wait_for_release(self, world: World, driver: Driver, fault: PictureFault) -> None:
         """Show the still hall until the graph is up and the robot may move."""
@@ -305,6 +335,16 @@ class SimNode(WaysightNode[SimParameters]):
             write_json(parameters.verdict, report)
         outcome = "holds" if verdict.passed else "does not hold"
         self.get_logger().info(f"{self._variation.scenario.name}: {outcome}")
+
+
+def stop_reason(state: DiagnosticStatus) -> tuple[Cause, str] | None:
+    """Cause and reason of a stop from the guardian's state; None while it lets the robot move."""
+    values = {item.key: item.value for item in state.values}
+    causes = {cause.value: cause for cause in Cause}
+    cause = causes.get(values.get("cause", ""))
+    if cause is None or values.get("ratio") != "0.000":
+        return None
+    return cause, values.get("reason", "")
 
 
 def main() -> None:

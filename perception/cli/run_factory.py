@@ -352,13 +352,15 @@ def _show(report: dict[str, Any]) -> None:
 
 
 def _show_sweep(rows: list[dict[str, Any]], detector: str) -> None:
-    table = Table(title=f"Worst of each scenario, m and s: {detector}")
+    # Without padding ten columns fit into the 80 characters of a log.
+    table = Table(title=f"Worst of each scenario, m and s: {detector}", padding=0)
     columns = {
         "scenario": "scenario",
         "held": "held",
         "runs": "of",
         "contacts": "hits",
         "least_clearance_m": "least gap",
+        "least_travelled_m": "driven",
         "farthest_stop_m": "far stop",
         "most_stops": "stops",
         "slowest_zero_s": "zero",

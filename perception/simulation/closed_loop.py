@@ -25,7 +25,7 @@ from perception.safety.picture import PictureSettings, PictureWatch
 from perception.safety.place import place
 from perception.simulation.hall import WIDTH
 from perception.simulation.scenario import Scenario, Variation
-from perception.simulation.world import World
+from perception.simulation.world import STEP, World
 from perception.tracking.tracker import Tracker, TrackerSettings
 
 Picture = npt.NDArray[np.uint8]
@@ -43,8 +43,12 @@ START_NS = 1_000_000_000
 MOVING = 0.02
 """m/s below which the robot counts as standing."""
 
+FREE_SHARE = 0.5
+"""Of the way that the driver's speed allows, the share that must be driven where nothing stops."""
+
 SETTLED = 3.0
-"""s of complete standstill after which a run is over; longer than any zone holds."""
+"""s of complete standstill after which a run is over that has no goal to reach; longer than any
+zone holds."""
 
 TRUTH = "truth (stand-in for a detector)"
 """Name of the detector in reports when boxes come from the simulator instead of a model."""
@@ -90,48 +94,62 @@ class Driver:
 
 @dataclass
 class Log:
-    """What is remembered of a run; times in s, distances in m."""
+    """What is remembered of a run; times in s, distances in m.
+
+    contact: while the robot moved, however slowly. walked_into: somebody's path led into the
+    robot while it stood, which is the script's doing and not the robot's.
+    fault_speed: m/s at which the robot drove when the fault struck. fault_zero: from the fault to
+    the zero that the watchdog gave and kept to the end of the run, or until `fault_over` is set.
+    """
 
     contact: bool = False
+    walked_into: bool = False
     clearance_moving: float = math.inf
     travelled: float = 0.0
     laps: int = 0
     stops: list[dict[str, Any]] = field(default_factory=list)
+    fault_speed: float = 0.0
     fault_zero: float = math.inf
+    fault_over: bool = False
     reached_goal: bool = False
     standing: bool = True
     decisions: int = 0
     reasons: dict[str, int] = field(default_factory=dict)
 
-    def record(self, world: World, decision: Decision, commanded: Twist) -> None:
-        """Take note of one step."""
+    def moved(self, world: World) -> None:
+        """Take note of one STEP of motion; between two pictures 5 cm of clearance may be lost."""
         gap = world.clearance()
-        moving = world.twist.speed > MOVING
+        self.travelled += world.twist.speed * STEP
+        if world.twist.speed > MOVING:
+            self.clearance_moving = min(self.clearance_moving, gap)
+            self.standing = False
+        if gap <= 0.0:
+            self.contact = self.contact or world.twist.moving
+            self.walked_into = self.walked_into or not self.contact
+        if world.seconds - STEP < world.variation.fault_at <= world.seconds:
+            self.fault_speed = world.twist.speed
+
+    def record(self, world: World, decision: Decision, commanded: Twist) -> None:
+        """Take note of a decision and of where the motion until the next picture has led."""
         self.decisions += 1
         if decision.reason:
             self.reasons[decision.reason] = self.reasons.get(decision.reason, 0) + 1
-        self.contact = self.contact or gap <= 0.0
-        self.travelled += world.twist.speed * PICTURE_PERIOD
-        if moving:
-            self.clearance_moving = min(self.clearance_moving, gap)
-            self.standing = False
-        elif not self.standing and commanded.moving and decision.ratio == 0.0:
+        moving = world.twist.speed > MOVING
+        if not moving and not self.standing and commanded.moving and decision.ratio == 0.0:
             self.standing = True
             self.stops.append(
                 {
                     "time": round(world.seconds, 3),
-                    "clearance": _rounded(gap),
+                    "clearance": _rounded(world.clearance()),
                     "cause": decision.cause.value,
                     "reason": decision.reason,
                 }
             )
-        fault_at = world.variation.fault_at
-        if (
-            world.seconds >= fault_at
-            and decision.ratio == 0.0
-            and not math.isfinite(self.fault_zero)
-        ):
-            self.fault_zero = world.seconds - fault_at
+        since_fault = world.seconds - world.variation.fault_at
+        if since_fault >= 0.0 and not self.fault_over:
+            zero = decision.ratio == 0.0 and decision.cause is Cause.WATCHDOG
+            # A zero that ends before the fault does was none.
+            self.fault_zero = min(self.fault_zero, since_fault) if zero else math.inf
 
 
 @dataclass(frozen=True)
@@ -168,6 +186,7 @@ class Verdict:
             "passed": self.passed,
             "checks": [vars(check) for check in self.checks],
             "contact": log.contact,
+            "walked_into": log.walked_into,
             "clearance_while_moving_m": _rounded(log.clearance_moving),
             "travelled_m": round(log.travelled, 2),
             "stops": log.stops,
@@ -184,6 +203,7 @@ def judge(variation: Variation, log: Log, source_timeout: float, detector: str) 
     stopped = [stop for stop in log.stops if stop["cause"] == Cause.ZONE.value]
     checks = [
         Check("no contact", not log.contact, log.contact, "false"),
+        Check("nobody walks into the robot", not log.walked_into, log.walked_into, "false"),
         Check(
             "clearance while moving",
             log.clearance_moving >= expect.clearance,
@@ -203,6 +223,15 @@ def judge(variation: Variation, log: Log, source_timeout: float, detector: str) 
         )
     if expect.stops is False:
         checks.append(Check("no stop without cause", not log.stops, len(log.stops), "0"))
+        least = FREE_SHARE * variation.cruise * variation.scenario.seconds
+        checks.append(
+            Check(
+                "drives on",
+                log.travelled >= least,
+                round(log.travelled, 2),
+                f"at least {least:.3g} m",
+            )
+        )
     if expect.reaches_goal is not None:
         checks.append(
             Check(
@@ -214,14 +243,20 @@ def judge(variation: Variation, log: Log, source_timeout: float, detector: str) 
         )
     if variation.scenario.fault:
         limit = source_timeout + expect.fault_margin
-        checks.append(
+        checks += [
+            Check(
+                "drives when the fault strikes",
+                log.fault_speed > MOVING,
+                round(log.fault_speed, 3),
+                f"more than {MOVING:g} m/s",
+            ),
             Check(
                 "zero velocity after the fault",
                 log.fault_zero <= limit,
                 _rounded(log.fault_zero),
-                f"within {limit:g} s",
-            )
-        )
+                f"within {limit:g} s, by the watchdog, and kept",
+            ),
+        ]
     return Verdict(variation, detector, log, tuple(checks))
 
 
@@ -351,7 +386,7 @@ class _Loop:
             times = self._times()
             self._guardian.command(wanted, 0, times)
             decision = self._guardian.decide(times)
-            world.step(decision.twist, PICTURE_PERIOD)
+            world.step(decision.twist, PICTURE_PERIOD, self._log.moved)
             self._log.record(world, decision, wanted)
             if self._on_step:
                 self._on_step(world, decision, detections)
@@ -371,7 +406,8 @@ class _Loop:
         world = self._world
         waits = decision.cause is Cause.ZONE and decision.ratio == 0.0
         still = waits and not world.twist.moving and all(walker.done for walker in world.walkers)
-        if not still or math.isfinite(world.variation.fault_at):
+        must_go_on = world.variation.scenario.expect.reaches_goal is True
+        if not still or must_go_on or math.isfinite(world.variation.fault_at):
             self._still_since = world.seconds
         return world.seconds - self._still_since > SETTLED
 

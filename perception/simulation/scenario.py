@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,9 @@ class ActorPlan:
     start, path: places (x, y). vary: half the range by which all of them shift with the seed.
     speed: range of m/s. trigger_distance: range of the robot's distance along the lane at which
     it sets off; (0, 0) means at once. mirror: whether the seed may swap left and right.
+    halt_seconds: range of s for which it stands before the robot once, on the way to the first
+    place of its path, halt_clearance: range of m that it leaves to the robot's footprint then.
+    The rest of the path begins where it stood. (0, 0) s means that it does not halt.
     """
 
     kind: str
@@ -43,6 +46,8 @@ class ActorPlan:
     speed: Range = (1.0, 1.0)
     trigger_distance: Range = (0.0, 0.0)
     mirror: bool = False
+    halt_clearance: Range = (0.5, 0.5)
+    halt_seconds: Range = (0.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,7 @@ class FaultPlan:
 
 @dataclass(frozen=True)
 class Expectation:
-    """What must hold besides "no contact".
+    """What must hold besides "no contact" and that nobody walks into the standing robot.
 
     clearance: m that must lie between robot and anyone at every moment the robot moves.
     stops: whether the robot must come to a stop for an obstacle (True), must not (False), or may.
@@ -139,6 +144,9 @@ def _actor(data: Any, where: str) -> ActorPlan:
     mirror = data.get("mirror", False)
     if not isinstance(mirror, bool):
         raise InputError(f"{where}mirror is {mirror!r}, expected true or false")
+    halts = data.get("halt_seconds", 0.0)
+    if halts and not data.get("path"):
+        raise InputError(f"{where}halt_seconds is {halts!r}, and there is no path to halt on")
     return ActorPlan(
         kind=kind,
         start=_pair(data.get("start"), f"{where}start"),
@@ -149,6 +157,10 @@ def _actor(data: Any, where: str) -> ActorPlan:
             data.get("trigger_distance", 0.0), f"{where}trigger_distance", 0.0, 100.0
         ),
         mirror=mirror,
+        halt_clearance=_range(
+            data.get("halt_clearance", 0.5), f"{where}halt_clearance", 0.1, 100.0
+        ),
+        halt_seconds=_range(halts, f"{where}halt_seconds", 0.0, 3600.0),
     )
 
 
@@ -218,6 +230,8 @@ class Actor:
     path: tuple[tuple[float, float], ...]
     speed: float
     trigger_distance: float
+    halt_clearance: float = 0.5
+    halt_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -242,14 +256,19 @@ class Variation:
                 (float(x + shift[0]), float(side * (y + shift[1])))
                 for x, y in (plan.start, *plan.path)
             ]
-            actors.append(
-                Actor(
-                    plan.kind,
-                    places[0],
-                    tuple(places[1:]),
-                    float(rng.uniform(*plan.speed)),
-                    float(rng.uniform(*plan.trigger_distance)),
-                )
+            actor = Actor(
+                plan.kind,
+                places[0],
+                tuple(places[1:]),
+                float(rng.uniform(*plan.speed)),
+                float(rng.uniform(*plan.trigger_distance)),
             )
+            if plan.halt_seconds != (0.0, 0.0):
+                actor = replace(
+                    actor,
+                    halt_clearance=float(rng.uniform(*plan.halt_clearance)),
+                    halt_seconds=float(rng.uniform(*plan.halt_seconds)),
+                )
+            actors.append(actor)
         fault_at = float(rng.uniform(*scenario.fault.at)) if scenario.fault else float("inf")
         return cls(scenario, seed, float(rng.uniform(*scenario.cruise)), tuple(actors), fault_at)

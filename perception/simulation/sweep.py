@@ -80,7 +80,7 @@ def summary(reports: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
     least_clearance_m: while the robot moved. farthest_stop_m: clearance of the stop for an obstacle
     that was furthest off. most_stops: of one run. slowest_zero_s: from a fault to zero velocity.
-    None where there is nothing to measure.
+    least_travelled_m: of one run. None where there is nothing to measure.
     """
     rows = []
     for scenario in dict.fromkeys(report["scenario"] for report in reports):
@@ -94,6 +94,7 @@ def summary(reports: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
                 "failed_seeds": [run["seed"] for run in runs if not run["passed"]],
                 "contacts": sum(run["contact"] for run in runs),
                 "least_clearance_m": _worst(min, (r["clearance_while_moving_m"] for r in runs)),
+                "least_travelled_m": min(run["travelled_m"] for run in runs),
                 "farthest_stop_m": _worst(max, (stop["clearance"] for stop in for_obstacles)),
                 "most_stops": max(len(run["stops"]) for run in runs),
                 "slowest_zero_s": _worst(max, (run["zero_after_fault_s"] for run in runs)),

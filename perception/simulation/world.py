@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,7 +45,11 @@ _ROWS, _COLUMNS = 11, 7
 
 @dataclass
 class Walker:
-    """An actor on its way: place, heading, and the part of its path that is left."""
+    """An actor on its way: place, heading, and the part of its path that is left.
+
+    halted: s for which it has stood before the robot. shift: m by which the rest of its path
+    moved because of that.
+    """
 
     plan: Actor
     body: Body
@@ -53,15 +58,24 @@ class Walker:
     heading: float = 0.0
     moving: bool = False
     leg: int = 0
+    halted: float = 0.0
+    shift: tuple[float, float] = (0.0, 0.0)
 
-    def step(self, seconds: float, robot_x: float) -> None:
-        """Walk on at the planned speed, once the robot is near enough."""
+    def step(self, seconds: float, robot_x: float, robot_y: float) -> None:
+        """Walk on at the planned speed, once the robot is near enough, and halt before it."""
         if not self.moving:
             near = self.plan.start[0] - robot_x <= self.plan.trigger_distance
             self.moving = near or self.plan.trigger_distance == 0.0
+        if self._halts(robot_x, robot_y):
+            self.halted += seconds
+            if self.halted >= self.plan.halt_seconds:
+                first_x, first_y = self.plan.path[0]
+                self.shift = (self.x - first_x, self.y - first_y)
+                self.leg = 1
+            return
         left = self.plan.speed * seconds if self.moving else 0.0
-        while left > 0 and self.leg < len(self.plan.path):
-            goal_x, goal_y = self.plan.path[self.leg]
+        while left > 0 and not self.done:
+            goal_x, goal_y = np.add(self.plan.path[self.leg], self.shift).tolist()
             gap = math.hypot(goal_x - self.x, goal_y - self.y)
             if gap > 1e-9:
                 self.heading = math.atan2(goal_y - self.y, goal_x - self.x)
@@ -72,6 +86,13 @@ class Walker:
             self.x, self.y = goal_x, goal_y
             left -= gap
             self.leg += 1
+
+    def _halts(self, robot_x: float, robot_y: float) -> bool:
+        """Whether it stands before the robot now."""
+        if not self.moving or self.leg > 0 or self.done or self.plan.halt_seconds == 0.0:
+            return False
+        gap = self.clearance(robot_x, robot_y) - ROBOT_RADIUS
+        return self.halted > 0.0 or gap <= self.plan.halt_clearance
 
     @property
     def done(self) -> bool:
@@ -124,8 +145,16 @@ class World:
 
     # Motion ----------------------------------------------------------------------------------
 
-    def step(self, command: Twist, seconds: float) -> None:
-        """Move on by `seconds`, with the robot following `command` as its drives allow."""
+    def step(
+        self,
+        command: Twist,
+        seconds: float,
+        on_motion: Callable[[World], None] = lambda world: None,
+    ) -> None:
+        """Move on by `seconds`, with the robot following `command` as its drives allow.
+
+        on_motion is called after every STEP of it.
+        """
         for _ in range(max(round(seconds / STEP), 1)):
             vx = _follow(self.twist.vx, command.vx)
             limit = TURN_ACCELERATION * STEP
@@ -137,7 +166,8 @@ class World:
             self.heading += wz * STEP
             self.seconds += STEP
             for walker in self.walkers:
-                walker.step(STEP, self.x)
+                walker.step(STEP, self.x, self.y)
+            on_motion(self)
         self._place()
 
     def look_from(self, x: float, y: float, heading: float) -> None:
@@ -210,8 +240,8 @@ class World:
     def truth(self) -> Detections:
         """Boxes of the actors that the camera can see, in pixels, by rays instead of drawing.
 
-        A box spans the rays of an 11 x 7 grid over the actor that reach it. track_ids are the
-        actors' numbers.
+        A box spans the rays of an 11 x 7 grid over the actor that reach it, and ends at the
+        picture's edge where the next ray would lie beyond it. track_ids are the actors' numbers.
         """
         boxes, labels, ids = [], [], []
         for number, walker in enumerate(self.walkers):
@@ -244,7 +274,8 @@ class World:
             seen[row] = reach < 0 or reach > 0.99 or self._model.geom_bodyid[hit[0]] == own
         if seen.sum() < MIN_VISIBLE * len(points):
             return None
-        return pixels[seen]
+        beyond = ~inside & np.isfinite(pixels).all(axis=1)
+        return pixels[seen | (beyond & _beside(seen))]
 
     def _in_base(self, points: Floats) -> Floats:
         cos, sin = math.cos(self.heading), math.sin(self.heading)
@@ -270,6 +301,15 @@ def _follow(now: float, wanted: float) -> float:
     slower = abs(wanted) < abs(now) or wanted * now < 0
     limit = (DECELERATION if slower else ACCELERATION) * STEP
     return now + min(max(wanted - now, -limit), limit)
+
+
+def _beside(seen: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Which outline points are next to a seen one, in their row or column."""
+    padded = np.pad(seen.reshape(_ROWS, _COLUMNS), 1)
+    beside: npt.NDArray[np.bool_] = (
+        padded[:-2, 1:-1] | padded[2:, 1:-1] | padded[1:-1, :-2] | padded[1:-1, 2:]
+    )
+    return beside.ravel()
 
 
 def _outline_points(walker: Walker, eye: Floats) -> Floats:

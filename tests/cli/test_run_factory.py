@@ -54,6 +54,7 @@ def test_a_sweep_counts_what_holds_and_names_the_seeds_that_fail(tmp_path, capsy
     command = ["run", "factory", "--truth-detections", "--scenario", str(scenario)]
     command += ["--seed", "3", "--seeds", "8", "--jobs", "2", "--json", str(out), *NO_ZONES]
     assert main(command) == 1
+    shown = capsys.readouterr()
     report = json.loads(out.read_text())
     (row,) = report["scenarios"]
     failed = [run["seed"] for run in report["variations"] if not run["passed"]]
@@ -63,7 +64,10 @@ def test_a_sweep_counts_what_holds_and_names_the_seeds_that_fail(tmp_path, capsy
     assert row["contacts"] == sum(run["contact"] for run in report["variations"]) > 0
     gaps = [run["clearance_while_moving_m"] for run in report["variations"]]
     assert row["least_clearance_m"] == min(gaps)
-    assert str(failed) in capsys.readouterr().err.replace("\n", " ")
+    driven = [run["travelled_m"] for run in report["variations"]]
+    assert row["least_travelled_m"] == min(driven) > 0
+    assert str(min(driven)) in shown.out
+    assert str(failed) in shown.err.replace("\n", " ")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Short forms of the factory scenarios in lock-step, with the simulator's own boxes."""
 
 import dataclasses
+import math
 from pathlib import Path
 
 import pytest
@@ -11,14 +12,25 @@ import perception.simulation  # noqa: F401 - chooses the graphics library before
 pytest.importorskip("mujoco", reason="needs MuJoCo: pip install waysight[factory]")
 
 from perception.errors import InputError
+from perception.safety import STOPPED, Cause, Decision, Guardian, Twist
 from perception.safety.settings import SETTING_KEYS, guardian_settings
-from perception.simulation.closed_loop import TRUTH, ChainSettings, run_scenario
+from perception.simulation import closed_loop
+from perception.simulation.closed_loop import (
+    PICTURE_PERIOD,
+    TRUTH,
+    ChainSettings,
+    Log,
+    run_scenario,
+)
 from perception.simulation.scenario import (
+    ActorPlan,
+    FaultPlan,
+    Scenario,
     Variation,
     load_scenario,
     scenario_names,
 )
-from perception.simulation.world import World
+from perception.simulation.world import STEP, World
 
 CONFIG = Path(__file__).resolve().parents[2] / "ros_nodes" / "config" / "factory.yaml"
 DRAWN = ("camera_freezes", "lights_out", "picture_noise")
@@ -81,6 +93,137 @@ def test_without_zones_the_verdict_fails(settings):
     assert verdict.log.contact
 
 
+def failed_checks(verdict):
+    return {check.name for check in verdict.checks if not check.passed}
+
+
+def test_a_robot_that_never_moves_passes_no_scenario(settings):
+    watchdog = dataclasses.replace(settings.guardian.watchdog, recovery_frames=1000)
+    guardian = dataclasses.replace(settings.guardian, watchdog=watchdog)
+    for name, failed in (
+        ("camera_dies", "drives when the fault strikes"),
+        ("detector_killed", "drives when the fault strikes"),
+        ("empty_hall", "drives on"),
+    ):
+        scenario = dataclasses.replace(load_scenario(name), seconds=12)
+        verdict = run_scenario(scenario, 0, dataclasses.replace(settings, guardian=guardian))
+        assert verdict.log.travelled == 0.0
+        assert failed in failed_checks(verdict), name
+
+
+class Forgetful(Guardian):
+    """Stops for a fault, and forgets it after eight decisions."""
+
+    zeros = 0
+
+    def decide(self, times):
+        decision = super().decide(times)
+        self.zeros += decision.reason == "detections stale"
+        if self.zeros > 8:
+            return Decision(self._command, 1.0, Cause.FREE, "")
+        return decision
+
+
+def test_a_zero_that_ends_before_the_fault_does_is_none(settings, monkeypatch):
+    # Nobody is there, so that nothing else stops the robot.
+    scenario = dataclasses.replace(load_scenario("detector_killed"), actors=())
+    assert run_scenario(scenario, 0, settings).passed
+    monkeypatch.setattr(closed_loop, "Guardian", Forgetful)
+    verdict = run_scenario(scenario, 0, settings)
+    assert failed_checks(verdict) == {"zero velocity after the fault"}
+
+
+def test_a_zone_that_stops_is_no_watchdog(settings):
+    # The watchdog waits longer than the run lasts.
+    watchdog = dataclasses.replace(settings.guardian.watchdog, source_timeout=5.0)
+    guardian = dataclasses.replace(settings.guardian, watchdog=watchdog)
+    scenario = dataclasses.replace(
+        load_scenario("detector_killed"), seconds=11, fault=FaultPlan("detector_killed", (6.5, 6.5))
+    )
+    verdict = run_scenario(scenario, 0, dataclasses.replace(settings, guardian=guardian))
+    assert [stop["cause"] for stop in verdict.log.stops] == ["zone"]
+    assert failed_checks(verdict) == {"zero velocity after the fault"}
+
+
+def hall_with(*actors):
+    """A world with these actors, and an empty log."""
+    return World(Variation.of(Scenario("mine", "", 10.0, actors=actors), 0)), Log()
+
+
+def test_clearance_is_the_least_between_two_pictures_too():
+    # A metre from picture to picture: at none of them is the runner nearest to the robot.
+    runner = ActorPlan("person", (1.2, 2.5), path=((1.2, -2.5),), speed=(20.0, 20.0))
+    world, log = hall_with(runner)
+    fine, _ = hall_with(runner)
+    gaps = []
+    for _ in range(8):
+        world.step(Twist(1.0), PICTURE_PERIOD, log.moved)
+        for _ in range(round(PICTURE_PERIOD / STEP)):
+            fine.step(Twist(1.0), STEP)
+            gaps.append(fine.clearance() if fine.twist.speed > 0.02 else 9.0)
+    assert log.clearance_moving == pytest.approx(min(gaps))
+    assert log.travelled == pytest.approx(world.x)
+
+
+def test_who_walks_into_the_standing_robot_is_not_hit_by_it():
+    walker = ActorPlan("person", (2.0, 0.0), path=((0.0, 0.0),))
+    for speed, contact, walked_into in ((0.0, False, True), (0.01, True, False)):
+        world, log = hall_with(walker)
+        world.step(Twist(speed), 2.0, log.moved)
+        world.step(STOPPED, 1.0, log.moved)
+        assert (log.contact, log.walked_into) == (contact, walked_into), speed
+
+
+def test_a_verdict_does_not_hold_where_the_script_leads_into_the_robot(settings):
+    # The robot waits for who comes along the lane; nobody can wait for who walks on.
+    walker = ActorPlan("person", (9.0, 0.0), path=((0.0, 0.0),), trigger_distance=(5.0, 5.0))
+    verdict = run_scenario(Scenario("mine", "", 14.0, actors=(walker,)), 0, settings)
+    assert "nobody walks into the robot" in failed_checks(verdict)
+    assert verdict.report()["walked_into"]
+
+
+def test_who_halts_stands_before_the_robot_and_goes_on_from_there():
+    plan = ActorPlan(
+        "person",
+        (3.0, 0.0),
+        path=((-1.0, 0.0), (-1.0, 4.0)),
+        halt_clearance=(0.2, 0.2),
+        halt_seconds=(2.0, 2.0),
+    )
+    world, log = hall_with(plan)
+    (walker,) = world.walkers
+    gaps = []
+    for _ in range(100):
+        world.step(STOPPED, PICTURE_PERIOD, log.moved)
+        gaps.append(world.clearance())
+    standing = [gap for gap in gaps if gap == pytest.approx(0.2, abs=0.02)]
+    assert len(standing) * PICTURE_PERIOD == pytest.approx(2.0, abs=0.15)
+    assert (walker.x, walker.heading) == pytest.approx((0.765, math.pi / 2), abs=0.02)
+    assert not (log.walked_into or log.contact)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_guardian_that_holds_long_enough_lets_the_near_person_leave(settings, seed):
+    zones = [dataclasses.replace(zone, release_after=10.0) for zone in settings.guardian.zones]
+    guardian = dataclasses.replace(settings.guardian, zones=tuple(zones))
+    gaps, unseen = [], []
+
+    def look(world, decision, detections):
+        gaps.append(world.clearance())
+        unseen.append(world.walkers[0].halted > 0 and len(detections) == 0)
+
+    verdict = run_scenario(
+        load_scenario("person_comes_close"),
+        seed,
+        dataclasses.replace(settings, guardian=guardian),
+        on_step=look,
+    )
+    assert verdict.passed, verdict.report()
+    assert 0.03 < min(gaps) < 0.6
+    if min(gaps) < 0.15:
+        assert sum(unseen) * PICTURE_PERIOD > 5.0
+
+
 def test_truth_agrees_with_the_drawn_pixels(graphics):
     world = World(Variation.of(load_scenario("pallet_in_lane"), 2))
     _, drawn = world.labelled_picture()
@@ -88,6 +231,18 @@ def test_truth_agrees_with_the_drawn_pixels(graphics):
     world.close()
     assert len(drawn) == len(found) == 1
     assert abs(drawn.boxes - found.boxes).max() < 4
+
+
+@pytest.mark.parametrize("x", [0.9, 1.2, 1.5])
+def test_who_is_near_is_drawn_and_ends_at_the_edges_of_the_picture(graphics, x):
+    world, _ = hall_with(ActorPlan("person", (x, 0.0), path=((0.0, 0.0),)))
+    _, drawn = world.labelled_picture()
+    found = world.truth()
+    world.close()
+    for seen in (drawn, found):
+        assert seen.boxes[:, [1, 3]].tolist() == [[0, world.size[1]]]
+    assert 0 < found.boxes[0, 0] <= drawn.boxes[0, 0]
+    assert drawn.boxes[0, 2] <= found.boxes[0, 2] < world.size[0]
 
 
 def test_who_is_behind_a_rack_is_not_seen():
@@ -103,6 +258,14 @@ def test_who_is_behind_a_rack_is_not_seen():
         ("{seconds: 5, actors: [{kind: dog, start: [1, 2]}]}", r"actors\[0\].kind is 'dog'"),
         ("{seconds: 5, actors: [{kind: person}]}", r"actors\[0\].start is None"),
         ("{seconds: 5, actors: {}}", "actors is {}"),
+        (
+            "{seconds: 5, actors: [{kind: person, start: [1, 2], halt_clearance: 0}]}",
+            r"actors\[0\].halt_clearance is 0",
+        ),
+        (
+            "{seconds: 5, actors: [{kind: person, start: [1, 2], halt_seconds: 3}]}",
+            r"actors\[0\].halt_seconds is 3, and there is no path",
+        ),
         ("{seconds: 5, cruise: [2, 1]}", "smaller number first"),
         ("{seconds: 5, fault: {kind: flood, at: 1}}", "fault.kind is 'flood'"),
         ("{seconds: 5, expect: {stops: often}}", "expect.stops is 'often'"),
