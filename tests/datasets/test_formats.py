@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from perception.datasets import Dataset, open_dataset
+from perception.errors import InputError
 from tests.datasets.made import coco, picture
 
 
@@ -459,3 +460,95 @@ def test_pictures_are_turned_as_their_exif_says(tmp_path: Path) -> None:
     dataset = open_dataset(f"coco:{folder}")
     assert dataset.pixels(dataset[0]).shape == (64, 48, 3)
     assert cv2.imread(str(folder / "images/000.png")).shape == (64, 48, 3)
+
+
+def yolo(folder: Path, *pictures: str, yaml: str = "names: [car]\n") -> Path:
+    """A YOLO set of one object a picture, labels/... beside images/...."""
+    for number, name in enumerate(pictures):
+        picture(folder / name, seed=number)
+        label = f"/{name}".replace("/images/", "/labels/")[1:].replace(".png", ".txt")
+        write(folder / label, "0 .5 .5 .2 .2\n")
+    write(folder / "data.yaml", yaml)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "yaml",
+    [
+        "names: [car]\n",
+        "train: images/train2017\nval: images/val2017\ntest:  # optional\nnames: [car]\n",
+        "path: ../somewhere/SET\ntrain: images/train2017\nval: images/val2017\nnames: [car]\n",
+        "path: images\ntrain: train2017\nval: [val2017]\nnames: [car]\n",
+        "train: ../images/train2017\nval: ../images/val2017\nnames: [car]\n",
+    ],
+)
+def test_yolo_splits_are_those_of_data_yaml_or_of_folders_called_so(
+    tmp_path: Path, yaml: str
+) -> None:
+    names = ("images/train2017/a.png", "images/train2017/b.png", "images/val2017/c.png")
+    folder = yolo(tmp_path / "set", *names, yaml=yaml.replace("SET", "set"))
+    dataset = open_dataset(f"yolo:{folder}")
+    assert [(s.name, s.split, len(s.truth)) for s in dataset] == [
+        ("a.png", "train", 1),
+        ("b.png", "train", 1),
+        ("c.png", "val", 1),
+    ]
+    assert not dataset.report.findings
+
+
+def test_yolo_lists_give_splits_and_are_no_labels(tmp_path: Path) -> None:
+    yaml = "train: part1.txt\nval: part2.txt\nnames: [car]\n"
+    folder = yolo(tmp_path, "images/a.png", "images/b.png", "images/c.png", yaml=yaml)
+    write(folder / "part1.txt", f"./images/a.png\n{folder}/images/b.png\n")
+    write(folder / "part2.txt", "images/b.png\nimages/c.png\nimages/gone.png\n")
+    write(folder / "autosplit_train.txt", "./images/a.png\n")
+    dataset = open_dataset(f"yolo:{folder}")
+    assert [(s.name, s.split) for s in dataset] == [
+        ("a.png", "train"),
+        ("b.png", "train"),
+        ("c.png", "val"),
+    ]
+    assert [(f.code, f.file, f.message) for f in dataset.report.findings] == [
+        ("split-missing", "part2.txt", "1 lines name no picture of the data set"),
+        (
+            "split-overlap",
+            "data.yaml",
+            "1 pictures are in train and val; they are read as train",
+        ),
+    ]
+
+
+def test_a_yolo_split_that_is_not_there_is_told(tmp_path: Path) -> None:
+    folder = yolo(tmp_path, "images/a.png", yaml="train: images/fold1\nnames: [car]\n")
+    dataset = open_dataset(f"yolo:{folder}")
+    assert findings(dataset, "split-missing") == [("data.yaml", 0)]
+    assert dataset[0].split == ""
+
+
+def test_yolo_pictures_whose_labels_lie_elsewhere_are_refused(tmp_path: Path) -> None:
+    folder = yolo(tmp_path / "set", "images/train/a.png")
+    with pytest.raises(InputError, match=f"they are in {folder}/labels; name .* {folder}$"):
+        open_dataset(f"yolo:{folder}/images/train")
+    with pytest.raises(InputError, match="name the folder of the whole set"):
+        open_dataset(f"yolo:{folder}/images")
+    assert len(open_dataset(f"yolo:{folder}")[0].truth) == 1
+
+
+def test_yolo_names_may_pass_over_a_class_id(tmp_path: Path) -> None:
+    folder = yolo(tmp_path, "a.png", yaml="names: {1: car, 2: bus}\n")
+    write(folder / "a.txt", "2 .5 .5 .2 .2\n")
+    dataset = open_dataset(f"yolo:{folder}")
+    assert dataset.names.names == ("class_0", "car", "bus")
+    assert dataset[0].truth.labels.tolist() == [2]
+    assert findings(dataset, "bad-class-name") == [("data.yaml", 0)]
+
+
+def test_yaml_aliases_never_become_a_class_name(tmp_path: Path) -> None:
+    bomb = "a: &a [x]\n" + "".join(
+        f"{b}: &{b} [*{a}, *{a}, *{a}, *{a}, *{a}, *{a}, *{a}, *{a}]\n"
+        for a, b in zip("abcdefghijk", "bcdefghijkl", strict=True)
+    )
+    folder = yolo(tmp_path, "a.png", yaml=f"{bomb}names: [*l]\n")
+    dataset = open_dataset(f"yolo:{folder}")
+    found = next(f for f in dataset.report.findings if f.code == "bad-yaml")
+    assert found.message == "name 0 is a list, expected text"
