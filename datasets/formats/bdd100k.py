@@ -16,12 +16,13 @@ from typing import Any
 import pyarrow as pa
 
 from perception.datasets.jsonstream import Piece, Truncated, head, pieces
+from perception.datasets.pictures import read_header
 from perception.datasets.plan import Plan
 from perception.datasets.report import Report
 from perception.datasets.rows import PICTURES_A_BATCH, Rows, to_text
 from perception.datasets.sample import Sample
 from perception.datasets.source import Source, short
-from perception.datasets.text import LIMIT, Pictures, inside, walk
+from perception.datasets.text import LIMIT, Fence, Pictures, inside, several, walk
 from perception.errors import InputError
 
 HOLDS = frozenset(
@@ -89,6 +90,7 @@ class _File:
     def __init__(self, root: Path, unit: str, pictures: Pictures, several: bool) -> None:
         self.root, self.unit, self.pictures = root, unit, pictures
         self.report = Report()
+        self.fence = Fence(root)
         self.size = (0, 0)
         stem = os.path.splitext(unit.rpartition("/")[2])[0]
         self.split = next((s for s in ("train", "val", "test") if s in stem.split("_")), "")
@@ -125,6 +127,9 @@ class _File:
         rows.findings(self.report.findings)
         yield rows.batch()
 
+    def _error(self, code: str, message: str, line: int, picture: str) -> None:
+        self.report.add("error", code, message, file=self.unit, line=line, picture=picture)
+
     def _config(self, piece: Piece) -> None:
         try:
             config = json.loads(b"{" + piece.text + b"}")
@@ -148,26 +153,33 @@ class _File:
             )
             return
         video = str(frame.get("videoName") or frame.get("video_name") or "")
-        image = self.pictures.find(f"{video}/{name}" if video else name, self.split)
+        found = self.pictures.find(f"{video}/{name}" if video else name, self.split)
+        if video and not found:  # pictures without a folder for each video
+            found = self.pictures.find(name, f"{self.split}/{video}")
+        image = found[0] if len(found) == 1 else ""
+        if len(found) > 1:
+            self._error("ambiguous-picture", several(found), line, name)
         if not image and inside(name) is None:
-            self.report.add(
-                "error",
-                "outside-root",
-                f"{name!r} leads out of the data set's folder",
-                file=self.unit,
-                line=line,
-                picture=name,
-            )
+            text = f"{name!r} leads out of the data set's folder"
+            self._error("outside-root", text, line, name)
         size = frame.get("size") if isinstance(frame.get("size"), dict) else {}
         attributes = frame.get("attributes")
         index = frame.get("frameIndex", frame.get("frame_index", -1))
+        width = _pixels(size.get("width")) or self.size[0]
+        height = _pixels(size.get("height")) or self.size[1]
+        if image and not (width and height):
+            try:
+                header = read_header(self.fence.check(image))
+                width, height = header.width, header.height
+            except InputError as error:
+                self.report.add("error", "bad-picture", str(error), file=image, picture=name)
         rows.picture(
             name,
             image,
             split=self.split,
             sequence=video,
-            width=_pixels(size.get("width")) or self.size[0],
-            height=_pixels(size.get("height")) or self.size[1],
+            width=width,
+            height=height,
             frame=index if isinstance(index, int) and abs(index) < 2**62 else -1,
             attributes=attributes if isinstance(attributes, dict) else None,
             source=self.unit,

@@ -23,6 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from perception.datasets.jsonstream import Piece, Truncated, head, pieces
+from perception.datasets.pictures import read_header
 from perception.datasets.plan import Plan
 from perception.datasets.report import Finding, Report
 from perception.datasets.rows import (
@@ -35,7 +36,7 @@ from perception.datasets.rows import (
 )
 from perception.datasets.sample import Sample
 from perception.datasets.source import EVERYTHING, Source, short
-from perception.datasets.text import LIMIT, inside, usual_split
+from perception.datasets.text import LIMIT, Fence, inside, usual_split
 from perception.errors import InputError
 
 HOLDS = EVERYTHING
@@ -178,6 +179,7 @@ class _File:
     def __init__(self, root: Path, unit: str, several: bool) -> None:
         self.root, self.unit = root, unit
         self.report = Report()
+        self.fence = Fence(root)
         self.ids: dict[int | str, int] = {}  # image id -> number, in order of first sight
         self.images: list[_Image] = []
         self.image_lines: list[int] = []
@@ -422,13 +424,16 @@ class _File:
                 by_picture.setdefault(i, []).append(
                     Finding("error", "outside-root", text, self.unit, line, image.file_name)
                 )
+            width, height = _pixels(image.width), _pixels(image.height)
+            if path and not (width and height):
+                width, height = self._size(path, i, by_picture)
             video = "" if image.video_id is None else str(image.video_id)
             row = (
                 path or "",
                 image.file_name,
                 str(image.id),
-                _pixels(image.width),
-                _pixels(image.height),
+                width,
+                height,
                 image.split or usual_split(self.split),
                 image.sequence or video,
                 image.camera or "",
@@ -441,6 +446,20 @@ class _File:
             for name, value in zip(PER_PICTURE, row, strict=True):
                 columns[name].append(value)
         return columns
+
+    def _size(self, path: str, i: int, by_picture: dict[int, list[Finding]]) -> tuple[int, int]:
+        """Size of a picture whose entry states none; a file that is no picture is itemised."""
+        if not (self.root / path).is_file():
+            return 0, 0
+        try:
+            header = read_header(self.fence.check(path))
+        except InputError as error:
+            name = self.images[i].file_name
+            by_picture.setdefault(i, []).append(
+                Finding("error", "bad-picture", str(error), path, 0, name)
+            )
+            return 0, 0
+        return header.width, header.height
 
 
 def _findings_of(

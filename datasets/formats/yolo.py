@@ -27,6 +27,7 @@ from perception.datasets.source import Source, short
 from perception.datasets.text import (
     PICTURE_SUFFIXES,
     Fence,
+    folder_split,
     inside,
     numbers,
     read_lines,
@@ -39,10 +40,6 @@ from perception.files import read_yaml
 HOLDS = frozenset({"unlabelled", "split", "score"})
 _TEXT = frozenset({".txt"})
 _SPLITS = ("train", "val", "test")
-# train, val2017, validation, test-dev2017, train_images... but not "valley".
-_SPLIT_FOLDER = re.compile(
-    r"(train|val|test)(ing|id|idation)?([-_]?(dev|set|split|images))?[-_]?\d*", re.IGNORECASE
-)
 _YAMLS = ("data.yaml", "dataset.yaml", "data.yml")
 _MAX_CLASSES = 100_000
 _CLASS_FILES = (
@@ -161,8 +158,7 @@ def _refuse_pictures_alone(path: Path, root: Path) -> None:
 
 def _split_of_folder(picture: str) -> str:
     """The split that the first folder of such a name speaks of, "" when none does."""
-    parts = picture.split("/")[:-1]
-    return next((usual_split(part) for part in parts if _SPLIT_FOLDER.fullmatch(part)), "")
+    return next(filter(None, map(folder_split, picture.split("/")[:-1])), "")
 
 
 def _yaml(path: Path, root: Path, report: Report) -> tuple[str, dict[str, Any]]:

@@ -552,3 +552,67 @@ def test_yaml_aliases_never_become_a_class_name(tmp_path: Path) -> None:
     dataset = open_dataset(f"yolo:{folder}")
     found = next(f for f in dataset.report.findings if f.code == "bad-yaml")
     assert found.message == "name 0 is a list, expected text"
+
+
+def bdd(folder: Path, *frames: tuple[str, str], **more: Any) -> Path:
+    """A Scalabel file of (video, name), one box a frame."""
+    box = {"x1": 10, "y1": 20, "x2": 30, "y2": 40}
+    labels = [{"id": "7", "category": "car", "box2d": box}]
+    rows = [{"name": n, "videoName": v, "labels": labels, **more} for v, n in frames]
+    write(folder / "labels.json", json.dumps(rows))
+    return folder
+
+
+def images(dataset: Dataset) -> list[str]:
+    return [
+        sample.image.relative_to(dataset.root).as_posix() if isinstance(sample.image, Path) else ""
+        for sample in dataset
+    ]
+
+
+def test_a_missing_frame_is_not_that_of_another_video(tmp_path: Path) -> None:
+    bdd(tmp_path, ("A", "0.png"), ("A", "1.png"), ("B", "0.png"), ("B", "1.png"))
+    for name in ("A/0.png", "B/0.png", "B/1.png"):
+        picture(tmp_path / "images" / name)
+    there = images(open_dataset(f"bdd100k:{tmp_path}"))
+    assert there == ["images/A/0.png", "", "images/B/0.png", "images/B/1.png"]
+
+
+def test_frames_without_a_folder_for_each_video_are_found(tmp_path: Path) -> None:
+    bdd(tmp_path, ("A", "a0.png"), ("B", "b0.png"))
+    for name in ("a0.png", "b0.png"):
+        picture(tmp_path / "photos" / name)
+    assert images(open_dataset(f"bdd100k:{tmp_path}")) == ["photos/a0.png", "photos/b0.png"]
+
+
+def test_a_picture_name_that_stands_for_several_is_itemised(tmp_path: Path) -> None:
+    bdd(tmp_path, ("", "0.png"))
+    for name in ("A/0.png", "B/0.png"):
+        picture(tmp_path / name)
+    dataset = open_dataset(f"bdd100k:{tmp_path}")
+    assert images(dataset) == [""]
+    assert findings(dataset, "ambiguous-picture") == [("labels.json", 1)]
+
+
+def test_a_missing_voc_picture_is_not_that_of_another_split(tmp_path: Path) -> None:
+    for split in ("train", "val"):
+        write(tmp_path / split / "annotations/1.xml", "<annotation></annotation>")
+    picture(tmp_path / "train/images/1.png")
+    dataset = open_dataset(f"voc:{tmp_path}")
+    assert images(dataset) == ["train/images/1.png", ""]
+    assert findings(dataset, "no-picture") == [("val/annotations/1.xml", 0)]
+
+
+def test_bdd_pictures_have_their_size_where_the_file_states_none(tmp_path: Path) -> None:
+    bdd(tmp_path, ("", "0.png"), ("", "1.png"))
+    picture(tmp_path / "0.png", 100, 50)
+    write(tmp_path / "1.png", "no picture")
+    dataset = open_dataset(f"bdd100k:{tmp_path}")
+    assert [(s.width, s.height) for s in dataset] == [(100, 50), (0, 0)]
+    assert findings(dataset, "bad-picture") == [("1.png", 0)]
+
+
+def test_coco_pictures_have_their_size_where_the_file_states_none(tmp_path: Path) -> None:
+    folder = coco(tmp_path, [[(1, 1, 2, 10, 10)]], width=None, height=None)
+    dataset = open_dataset(f"coco:{folder}")
+    assert (dataset[0].width, dataset[0].height) == (64, 48)
