@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from perception.datasets import pictures
 from perception.datasets.report import Finding, Report
 from perception.datasets.rows import SCHEMA, Columns
-from perception.datasets.sample import PER_BOX, BagPicture, Sample
+from perception.datasets.sample import PER_BOX, Attributes, BagPicture, Sample
 from perception.datasets.text import check_inside
 from perception.detections import Detections
 from perception.errors import InputError
@@ -166,6 +166,25 @@ class Dataset(Sequence[Sample]):
             yield self._load_columns(group)
 
     @property
+    def facts(self) -> dict[str, dict[str, Any]]:
+        """What the label files say beside pictures and boxes; see `Rows.declare`."""
+        facts: dict[str, dict[str, Any]] = self.store.meta.get("facts", {})
+        return facts
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """What a COCO file says of itself under `info`.
+
+        Of several files the first that has a key counts, for `unlabelled_below_area` the largest:
+        nothing is then taken for labelled that is not.
+        """
+        infos = list(self.facts.get("info", {}).values())
+        joined = {key: value for info in reversed(infos) for key, value in info.items()}
+        key = "unlabelled_below_area"
+        below = [info[key] for info in infos if isinstance(info.get(key), int | float)]
+        return joined | ({key: max(below)} if below else {})
+
+    @property
     def report(self) -> Report:
         """What the reader had to remark, each with file and line."""
         report = Report([Finding(**item) for item in self.store.meta["findings"]])
@@ -199,7 +218,7 @@ class Dataset(Sequence[Sample]):
             scored=scored,
             **{name: columns.per_box(name)[keep] for name in PER_BOX},
             box_ids=tuple(box_ids[i] for i in keep),
-            box_attributes=tuple(json.loads(texts[i]) if texts[i] else {} for i in keep),
+            box_attributes=tuple(_attributes(texts[i]) for i in keep),
             image=self._image(columns.values("image")[picture]),
             attributes=_attributes(columns.values("attributes")[picture]),
             **{
@@ -259,4 +278,4 @@ def bag_picture(root: Path, text: str) -> BagPicture:
 
 
 def _attributes(text: str) -> dict[str, str]:
-    return json.loads(text) if text else {}
+    return Attributes(json.loads(text)) if text else {}

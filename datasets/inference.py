@@ -112,8 +112,7 @@ def detect(
 
 def result_ids(dataset: Dataset, names: Sequence[str]) -> list[int]:
     """A category id for each class of the model: the data set's own, else numbers above those."""
-    facts = dataset.store.meta.get("facts", {}).get("category_ids", "")
-    known: dict[str, int] = json.loads(facts) if facts else {}
+    known: dict[str, int] = dict(dataset.facts.get("category_ids", {}))
     if not known:
         known = {name: i for i, name in enumerate(dataset.source_names, 1)}
     free = max(known.values(), default=0)

@@ -30,7 +30,7 @@ from perception.labels import LabelMap
 IN_MEMORY = 2 * PICTURES_A_BATCH
 """Data sets up to this many pictures are read anew each time; larger ones get an index."""
 
-INDEX_VERSION = 1
+INDEX_VERSION = 2
 
 
 def open_dataset(
@@ -139,7 +139,7 @@ class _Gathered:
         self._findings = list(plan.findings)
         self._labels: dict[str, None] = {}
         self._declared: dict[str, None] = {}
-        self._facts: dict[str, Any] = {}
+        self._facts: dict[str, dict[str, Any]] = {}
 
     def groups(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Batches of about PICTURES_A_BATCH rows; rows without a picture end in the meta data."""
@@ -165,7 +165,8 @@ class _Gathered:
         for row in loose.select(["labels", "attributes", "findings"]).to_pylist():
             self._findings.extend(Finding(**item) for item in row["findings"] or [])
             self._declared.update(dict.fromkeys(row["labels"] or []))
-            self._facts.update(json.loads(row["attributes"] or "{}"))
+            for fact, values in json.loads(row["attributes"] or "{}").items():
+                self._facts.setdefault(fact, {}).update(values)
         return batch.filter(images.is_valid())
 
     def meta(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from perception.datasets.convert import Converted, convert
 from perception.datasets.dataset import Dataset
 from perception.datasets.report import Report
-from perception.datasets.sample import PER_BOX, Sample
+from perception.datasets.sample import Sample
 from perception.files import write_json
 
 REPORT = "repairs.json"
@@ -72,7 +72,9 @@ def _repaired(sample: Sample, changes: Report) -> Sample:
         twice[i] = keys[i].tobytes() in seen
         seen.add(keys[i].tobytes())
     _note(sample, twice, "box-left-out", "there twice", changes)
-    return chosen(replace_boxes(sample, boxes), np.flatnonzero(keep & ~twice))
+    changed = (boxes != sample.truth.boxes).any(axis=1)
+    repaired = replace(replace_boxes(sample, boxes), area=np.where(changed, np.nan, sample.area))
+    return repaired.chosen(np.flatnonzero(keep & ~twice))
 
 
 def _note(
@@ -93,14 +95,3 @@ def _note(
 def replace_boxes(sample: Sample, boxes: npt.NDArray[np.float32]) -> Sample:
     """The sample with other corners, float32 (N, 4)."""
     return replace(sample, truth=replace(sample.truth, boxes=boxes))
-
-
-def chosen(sample: Sample, rows: npt.NDArray[np.int64]) -> Sample:
-    """The sample with only some of its boxes."""
-    return replace(
-        sample,
-        truth=sample.truth[rows],
-        **{name: getattr(sample, name)[rows] for name in ("scored", *PER_BOX)},
-        box_ids=tuple(sample.box_ids[i] for i in rows),
-        box_attributes=tuple(sample.box_attributes[i] for i in rows),
-    )

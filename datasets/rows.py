@@ -39,6 +39,7 @@ PER_BOX: dict[str, tuple[pa.DataType, int, Any]] = {
     "points": (pa.int64(), 1, -1),
     "velocity": (pa.float32(), 3, np.nan),
     "boxes_3d": (pa.float32(), 7, np.nan),
+    "area": (pa.float64(), 1, np.nan),
     "box_attributes": (pa.string(), 1, ""),
 }
 """Optional list columns: value type, values a box, default. An empty list means all default."""
@@ -74,8 +75,8 @@ def to_text(attributes: Mapping[str, object] | None) -> str:
     """Attributes as JSON with sorted keys, "" when there are none."""
     if not attributes:
         return ""
-    flat = {str(key): scalar_text(value) for key, value in attributes.items()}
-    return json.dumps(flat, sort_keys=True, ensure_ascii=False)
+    plain = {str(key): value for key, value in attributes.items()}
+    return json.dumps(plain, sort_keys=True, ensure_ascii=False, default=str)
 
 
 def scalar_text(value: object) -> str:
@@ -168,10 +169,11 @@ class Rows:
         self._findings.extend(findings)
         self._finding_ends[-1] = len(self._findings)
 
-    def declare(self, names: Sequence[str], facts: Mapping[str, object]) -> None:
+    def declare(self, names: Sequence[str], facts: Mapping[str, Mapping[str, Any]]) -> None:
         """Say the class names in their order, and facts to keep, before any picture.
 
-        For files that only tell them after everything else was read.
+        The facts of several files are joined key by key. For files that only tell them after
+        everything else was read.
         """
         self.picture("", None, attributes=facts)
         self._labels.extend(names)

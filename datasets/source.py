@@ -40,6 +40,7 @@ FEATURES: dict[str, tuple[str, Callable[[Sample], int]]] = {
     "points": ("counts of lidar and radar points", lambda s: int((s.points >= 0).sum())),
     "velocity": ("velocities", lambda s: int((~np.isnan(s.velocity[:, 0])).sum())),
     "boxes_3d": ("3-D boxes", lambda s: int((~np.isnan(s.boxes_3d[:, 0])).sum())),
+    "area": ("areas of outlines", lambda s: int((~np.isnan(s.area)).sum())),
     "box_attributes": ("attributes of boxes", lambda s: sum(map(bool, s.box_attributes))),
 }
 EVERYTHING = frozenset(FEATURES)
@@ -95,6 +96,9 @@ class Source:
         for name, (title, _) in FEATURES.items():
             if lost[name]:
                 self.report.add("info", f"lost-{name}", f"{lost[name]} {title} are lost")
+        if self.dataset.info and "info" not in self._holds:
+            keys = ", ".join(sorted(self.dataset.info))
+            self.report.add("info", "lost-info", f"what the set says of itself is lost: {keys}")
         for (code, message), times in self._tally.items():
             self.report.add("info", code, f"{message} ({times} times)")
 

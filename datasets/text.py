@@ -64,6 +64,14 @@ def whole(text: str) -> int:
     return int(value)
 
 
+_WHOLE = re.compile(r"0|-?[1-9][0-9]{0,18}")
+
+
+def is_whole(text: str) -> bool:
+    """Whether `text` is a whole number as JSON writes it: 7, but not 007, 7.0 or ²."""
+    return _WHOLE.fullmatch(text) is not None
+
+
 def inside(path: str) -> str | None:
     """`path` as a normalised relative posix path, or None when it would leave its root."""
     text = path.replace("\\", "/")

@@ -20,7 +20,7 @@ from perception.datasets.pictures import read_header
 from perception.datasets.plan import Plan
 from perception.datasets.report import Report
 from perception.datasets.rows import PICTURES_A_BATCH, Rows, to_text
-from perception.datasets.sample import Sample
+from perception.datasets.sample import Sample, typed
 from perception.datasets.source import Source, short
 from perception.datasets.text import LIMIT, Fence, Pictures, inside, several, walk
 from perception.errors import InputError
@@ -133,7 +133,7 @@ class _File:
     def _config(self, piece: Piece) -> None:
         try:
             config = json.loads(b"{" + piece.text + b"}")
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             self.report.add("error", "bad-json", f"config: {error}", file=self.unit)
             return
         size = config.get("imageSize")
@@ -160,8 +160,8 @@ class _File:
         if len(found) > 1:
             self._error("ambiguous-picture", several(found), line, name)
         if not image and inside(name) is None:
-            text = f"{name!r} leads out of the data set's folder"
-            self._error("outside-root", text, line, name)
+            message = f"{name!r} leads out of the data set's folder"
+            self._error("outside-root", message, line, name)
         size = frame.get("size") if isinstance(frame.get("size"), dict) else {}
         attributes = frame.get("attributes")
         index = frame.get("frameIndex", frame.get("frame_index", -1))
@@ -307,7 +307,7 @@ def _written(sample: Sample, name: str, names: tuple[str, ...]) -> dict[str, Any
     if sample.frame >= 0:
         frame["frameIndex"] = sample.frame
     if sample.attributes:
-        frame["attributes"] = dict(sample.attributes)
+        frame["attributes"] = typed(sample.attributes)
     if sample.width:
         frame["size"] = {"width": sample.width, "height": sample.height}
     frame["labels"] = [_written_label(sample, i, names) for i in range(len(sample.truth))]
@@ -318,7 +318,7 @@ def _written_label(sample: Sample, i: int, names: tuple[str, ...]) -> dict[str, 
     track = int(sample.truth.track_ids[i])
     attributes: dict[str, Any] = {
         key: json.loads(value) if value in ("true", "false") else value
-        for key, value in sample.box_attributes[i].items()
+        for key, value in typed(sample.box_attributes[i]).items()
     }
     # A flag under any spelling is kept; another format's level gives way to the flag.
     known = {key.lower() for key, value in attributes.items() if isinstance(value, bool)}

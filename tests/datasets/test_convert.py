@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -172,3 +174,81 @@ def test_a_failed_conversion_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="stop"):
         convert(dataset, f"coco:{tmp_path / 'b'}", change=fail)
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def written(folder: Path, split: str = "all") -> dict[str, Any]:
+    data: dict[str, Any] = json.loads((folder / f"annotations/instances_{split}.json").read_text())
+    return data
+
+
+def test_coco_ids_are_whole_numbers_and_none_is_there_twice(tmp_path: Path) -> None:
+    box = {"x1": 1, "y1": 2, "x2": 30, "y2": 40}
+    frames = [
+        {"name": f"{i}.jpg", "labels": [{"id": text, "category": "car", "box2d": box}]}
+        for i, text in enumerate(["7", "7", "00a1", "1"])
+    ]
+    (tmp_path / "labels.json").write_text(json.dumps(frames))
+    done = convert(open_dataset(f"bdd100k:{tmp_path / 'labels.json'}"), f"coco:{tmp_path / 'b'}")
+    ids = [(row["id"], row.get("source_id")) for row in written(tmp_path / "b")["annotations"]]
+    assert ids == [(7, None), (1, "7"), (2, "00a1"), (3, "1")]
+    assert [(f.code, f.message) for f in done.report.findings if f.code == "new-box-id"] == [
+        ("new-box-id", "box ids are new, the old ones in source_id (3 times)")
+    ]
+    again = open_dataset(f"coco:{tmp_path / 'b'}")
+    assert [sample.box_ids for sample in again] == [("7",), ("7",), ("00a1",), ("1",)]
+
+
+def test_coco_files_that_become_one_keep_image_ids_apart(tmp_path: Path) -> None:
+    coco(tmp_path / "a", [[(1, 1, 2, 3, 4)]] * 2, prefix="a")
+    coco(tmp_path / "a", [[(1, 1, 2, 3, 4)]], prefix="b", file="annotations/instances_val.json")
+    dataset = open_dataset(f"coco:{tmp_path / 'a'}")
+    done = convert(dataset, f"coco:{tmp_path / 'b'}", change=lambda s: replace(s, split=""))
+    data = written(tmp_path / "b")
+    assert [(row["id"], row.get("source_id")) for row in data["images"]] == [
+        (1, None),
+        (2, None),
+        (3, "1"),
+    ]
+    assert [row["id"] for row in data["annotations"]] == [1, 2, 3]
+    assert done.report.by_code() == {"new-box-id": 1, "new-image-id": 1}
+
+
+def test_coco_to_coco_keeps_what_the_file_says_beside_boxes(tmp_path: Path) -> None:
+    folder = coco(tmp_path / "a", [[(1, 1, 2, 30, 10)], [(2, 1, 2, 3, 4)]])
+    file = folder / "annotations/instances_train.json"
+    data = json.loads(file.read_text())
+    data["info"] = {"year": 2020, "unlabelled_below_area": 0.01}
+    data["licenses"] = [{"id": 1, "name": "CC0"}]
+    data["categories"][0]["supercategory"] = "vehicle"
+    data["annotations"][0].update(
+        area=123.456789012345, attributes={"occluded": False, "lanes": 2, "colour": "red"}
+    )
+    data["annotations"][1].update(keypoints=[1, 2, 2], num_keypoints=1)
+    data["images"][0].update(license=1, date_captured="", coco_url="http://x/1.jpg")
+    file.write_text(json.dumps(data))
+    dataset = open_dataset(f"coco:{folder}")
+    assert dataset[0].box_attributes[0] == {"occluded": "false", "lanes": "2", "colour": "red"}
+    assert sorted(f.message for f in dataset.report.findings) == [
+        "'coco_url' of 1 images is not kept",
+        "'keypoints' of 1 annotations is not kept",
+        "'license' of 1 images is not kept",
+        "'num_keypoints' of 1 annotations is not kept",
+    ]
+    convert(dataset, f"coco:{tmp_path / 'b'}")
+    after = written(tmp_path / "b")
+    for key in ("info", "licenses", "categories"):
+        assert after[key] == data[key], key
+    for key in ("area", "attributes", "bbox", "id"):
+        assert after["annotations"][0][key] == data["annotations"][0][key], key
+    assert after["annotations"][1]["area"] == 12
+    assert "lost-info" in convert(dataset, f"yolo:{tmp_path / 'c'}").report.by_code()
+
+
+def test_what_files_say_of_themselves_is_joined_on_the_safe_side(tmp_path: Path) -> None:
+    for split, below in (("train", 0.02), ("val", 0.01)):
+        folder = coco(tmp_path, [[]], prefix=split, file=f"annotations/instances_{split}.json")
+        file = folder / f"annotations/instances_{split}.json"
+        info = {"unlabelled_below_area": below, "description": split}
+        file.write_text(json.dumps({"info": info, **json.loads(file.read_text())}))
+    info = open_dataset(f"coco:{tmp_path}").info
+    assert info == {"unlabelled_below_area": 0.02, "description": "train"}

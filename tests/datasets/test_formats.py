@@ -616,3 +616,28 @@ def test_coco_pictures_have_their_size_where_the_file_states_none(tmp_path: Path
     folder = coco(tmp_path, [[(1, 1, 2, 10, 10)]], width=None, height=None)
     dataset = open_dataset(f"coco:{folder}")
     assert (dataset[0].width, dataset[0].height) == (64, 48)
+
+
+def test_outlines_do_not_make_the_neighbours_of_an_absurd_number_unusable(tmp_path: Path) -> None:
+    folder = coco(tmp_path, [[(1, 1, 2, 10, 10), (1, 3, 4, 9, 9)]])
+    file = folder / "annotations/instances_train.json"
+    data = json.loads(file.read_text())
+    data["annotations"][0]["segmentation"] = [[1, 2, 11, 2, 11, 12]]
+    data["annotations"][1]["bbox"][0] = float("nan")
+    file.write_text(json.dumps(data))
+    dataset = open_dataset(f"coco:{folder}")
+    assert len(dataset[0].truth) == 1
+    assert dataset.report.by_code() == {"not-finite": 1, "outline": 1}
+
+
+def test_deeply_nested_json_is_itemised(tmp_path: Path) -> None:
+    folder = coco(tmp_path, [[(1, 1, 2, 10, 10)], []])
+    file = folder / "annotations/instances_train.json"
+    deep = "[" * 200_000 + "]" * 200_000
+    text = file.read_text().replace(
+        '"file_name": "001.png"', f'"file_name": "001.png", "x": {deep}'
+    )
+    file.write_text(text)
+    dataset = open_dataset(f"coco:{folder}")
+    assert [sample.name for sample in dataset] == ["000.png"]
+    assert dataset.report.by_code() == {"bad-json": 1}
