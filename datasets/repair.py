@@ -15,27 +15,36 @@ from perception.datasets.sample import Sample
 from perception.files import write_json
 
 REPORT = "repairs.json"
-_UNUSABLE = frozenset({"picture-missing", "picture-corrupt", "bad-picture", "outside-root"})
+OUTSIDE = "outside-root"
+_UNUSABLE = frozenset({"picture-missing", "picture-corrupt", "bad-picture", OUTSIDE})
 
 
 def repair(dataset: Dataset, found: Report, target: str) -> Converted:
     """Write `FORMAT:OUT` without unusable pictures, with boxes clipped and repeats taken out.
 
     Boxes without width or height and with swapped corners are left out: nobody knows what was
-    meant. Pictures with an Exif rotation are turned. Every change is in the report, which is also
-    written to OUT/repairs.json. found: what `lint` reported. The original is not touched.
+    meant. Pictures with an Exif rotation are turned. A picture of another size than its labels are
+    for stays as it is, boxes and all: it may have been turned or scaled since. Every change is in
+    the report, which is also written to OUT/repairs.json. found: what `lint` reported. The original
+    is not touched.
     """
     changes = Report()
-    unusable = {item.file or item.picture for item in found.findings if item.code in _UNUSABLE}
+    unusable = {item.file for item in found.findings if item.code in _UNUSABLE and item.file}
+    outside = {(item.file, item.picture) for item in found.findings if item.code == OUTSIDE}
+    mismatched = {item.file for item in found.findings if item.code == "size-mismatch"}
     relative = str(dataset.root)
 
     def change(sample: Sample) -> Sample | None:
         file = str(sample.image)[len(relative) + 1 :] if isinstance(sample.image, Path) else ""
-        if file in unusable:
+        if file in mismatched:
+            text = "left as it is: it has another size than its labels are for"
+            changes.add("warning", "picture-untouched", text, file=file, picture=sample.name)
+            return sample
+        if file in unusable or (sample.source, sample.name) in outside:
             changes.add(
                 "info",
                 "picture-left-out",
-                "the picture is missing or damaged",
+                "the picture is missing, damaged or outside the data set's folder",
                 file=file,
                 picture=sample.name,
             )

@@ -64,6 +64,11 @@ def whole(text: str) -> int:
     return int(value)
 
 
+def is_digits(text: str) -> bool:
+    """Whether int() reads `text`, and nothing but 0 to 9 is in it; isdigit() takes ² too."""
+    return text.isascii() and text.isdigit()
+
+
 _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,18}")
 
 

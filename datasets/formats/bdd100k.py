@@ -22,7 +22,7 @@ from perception.datasets.report import Report
 from perception.datasets.rows import PICTURES_A_BATCH, Rows, to_text
 from perception.datasets.sample import Sample, typed
 from perception.datasets.source import Source, short
-from perception.datasets.text import LIMIT, Fence, Pictures, inside, several, walk
+from perception.datasets.text import LIMIT, Fence, Pictures, inside, is_digits, several, walk
 from perception.errors import InputError
 
 HOLDS = frozenset(
@@ -233,7 +233,7 @@ def _details(label: Mapping[str, Any]) -> dict[str, Any]:
     identity = label.get("id")
     if identity is not None:
         extra["box_ids"] = str(identity)
-        if str(identity).isdigit() and len(str(identity)) < 18:
+        if is_digits(str(identity)) and len(str(identity)) < 18:
             extra["track_ids"] = int(identity)
     score = label.get("score")
     if _usable(score):
@@ -327,7 +327,7 @@ def _written_label(sample: Sample, i: int, names: tuple[str, ...]) -> dict[str, 
             attributes[key] = bool(share > 0)
     if "crowd" not in known and sample.crowd[i]:
         attributes["crowd"] = True
-    identity = sample.box_ids[i] if track < 0 or sample.box_ids[i].isdigit() else str(track)
+    identity = sample.box_ids[i] if track < 0 or is_digits(sample.box_ids[i]) else str(track)
     label: dict[str, Any] = {
         "id": identity or str(i),
         "category": names[int(sample.truth.labels[i])],

@@ -26,6 +26,7 @@ from perception.datasets.source import Source, short
 from perception.datasets.text import (
     PICTURE_SUFFIXES,
     check_inside,
+    is_digits,
     number,
     numbers,
     read_lines,
@@ -153,7 +154,7 @@ class _Sequence:
         if "/" not in directory and here.is_dir():
             for entry in sorted(os.scandir(here), key=lambda item: item.name):
                 stem, ending = os.path.splitext(entry.name)
-                if ending.lower() in PICTURE_SUFFIXES and stem.isdigit():
+                if ending.lower() in PICTURE_SUFFIXES and is_digits(stem):
                     self.pictures[int(stem)] = f"{folder}{directory}/{entry.name}"
         if self.pictures and not self.width:
             try:

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from perception.cli import main
 from perception.datasets import Dataset, open_dataset
 from perception.datasets.convert import convert
 from perception.datasets.plan import FORMATS, format_module
 from perception.datasets.sample import PER_BOX
 from perception.datasets.source import FEATURES
 from perception.errors import InputError
-from tests.datasets.made import FIXTURES, coco
+from tests.datasets.made import FIXTURES, coco, picture
 
 SOURCES = {
     "coco": "coco",
@@ -31,13 +32,16 @@ SOURCES = {
 needs_fixtures = pytest.mark.skipif(not FIXTURES.is_dir(), reason="../shared/fixtures is not there")
 
 
-def rows(dataset: Dataset) -> list[list[tuple[str, list[float]]]]:
+def rows(dataset: Dataset, crowds: bool = True) -> list[list[tuple[str, list[float]]]]:
     """Class name and box of everything, picture by picture in an order that no format changes."""
     pictures = [
         sorted(
             (
                 (dataset.names[int(label)].replace(" ", "_"), [float(v) for v in box])
-                for label, box in zip(sample.truth.labels, sample.truth.boxes, strict=True)
+                for label, box, crowd in zip(
+                    sample.truth.labels, sample.truth.boxes, sample.crowd, strict=True
+                )
+                if crowds or not crowd
             ),
             key=_coarse,
         )
@@ -50,14 +54,14 @@ def _coarse(row: tuple[str, list[float]]) -> tuple[str, list[int]]:
     return row[0], [round(value + 0.0137) for value in row[1]]
 
 
-def assert_same(one: Dataset, other: Dataset) -> None:
-    """Equal but for blanks in class names, which KITTI cannot hold."""
-    first, second = rows(one), rows(other)
+def assert_same(one: Dataset, other: Dataset, crowds: bool = True) -> None:
+    """Equal but for blanks in class names, which KITTI cannot hold; crowds: compare them too."""
+    first, second = rows(one, crowds), rows(other)
     assert [len(p) for p in first] == [len(p) for p in second]
-    for picture, again in zip(first, second, strict=True):
-        assert [name for name, _ in picture] == [name for name, _ in again]
-        if picture:
-            np.testing.assert_allclose([b for _, b in picture], [b for _, b in again], atol=2e-3)
+    for boxes, again in zip(first, second, strict=True):
+        assert [name for name, _ in boxes] == [name for name, _ in again]
+        if boxes:
+            np.testing.assert_allclose([b for _, b in boxes], [b for _, b in again], atol=2e-3)
 
 
 @needs_fixtures
@@ -73,7 +77,7 @@ def test_fixtures_survive_conversion_and_back(tmp_path: Path, source: str, targe
     there = open_dataset(str(tmp_path / "there"))
     assert there.format == target
     assert len(there) == len(dataset) == done.pictures
-    assert_same(dataset, there)
+    assert_same(dataset, there, crowds="lost-crowd" not in lost)
     holds = format_module(target).HOLDS
     for name, (_, count) in FEATURES.items():
         before, after = sum(map(count, dataset)), sum(map(count, there))
@@ -81,7 +85,8 @@ def test_fixtures_survive_conversion_and_back(tmp_path: Path, source: str, targe
             assert f"lost-{name}" in lost or name == "size"
         if before and name in holds and f"lost-{name}" not in lost and name != "size":
             # Formats add ids and times of their own, but lose nothing without saying so.
-            assert after >= before, name
+            gone = sum(count(s.chosen(np.flatnonzero(s.crowd))) for s in dataset if s.crowd.any())
+            assert after >= before - ("lost-crowd" in lost) * gone, name
     if not any(s.width for s in dataset):
         return
     back = convert(there, f"{source}:{tmp_path / 'back'}")
@@ -252,3 +257,55 @@ def test_what_files_say_of_themselves_is_joined_on_the_safe_side(tmp_path: Path)
         file.write_text(json.dumps({"info": info, **json.loads(file.read_text())}))
     info = open_dataset(f"coco:{tmp_path}").info
     assert info == {"unlabelled_below_area": 0.02, "description": "train"}
+
+
+@pytest.mark.parametrize("target", [name for name in FORMATS if name not in ("coco", "bdd100k")])
+def test_a_crowd_never_becomes_an_object(tmp_path: Path, target: str) -> None:
+    folder = coco(tmp_path / "a", [[(1, 1, 2, 30, 10), (2, 5, 6, 20, 20)]], sequence="s")
+    file = folder / "annotations/instances_train.json"
+    data = json.loads(file.read_text())
+    data["annotations"][0]["iscrowd"] = 1
+    file.write_text(json.dumps(data))
+    done = convert(open_dataset(f"coco:{folder}"), f"{target}:{tmp_path / 'b'}")
+    sample = open_dataset(f"{target}:{tmp_path / 'b'}")[0]
+    np.testing.assert_allclose(sample.truth.boxes, [[5, 6, 25, 26]], atol=1e-3)
+    assert len(sample.ignore) == (target == "kitti")
+    assert done.report.by_code()["lost-crowd"] == 1
+
+
+def test_kitti_class_names_have_no_blank_of_any_kind_and_stay_apart(tmp_path: Path) -> None:
+    names = ("fork\tlift", "fork lift", "fork_lift")
+    folder = coco(tmp_path / "a", [[(i, i, 2, 30, 10) for i in (1, 2, 3)]], names=names)
+    convert(open_dataset(f"coco:{folder}"), f"kitti:{tmp_path / 'b'}")
+    again = open_dataset(f"kitti:{tmp_path / 'b'}")
+    assert set(again.names.names) == {"fork_lift", "fork_lift_", "fork_lift__"}
+    assert len(again[0].truth) == 3
+
+
+def test_pictures_that_are_not_there_are_named_and_fail(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = coco(tmp_path / "a", [[(1, 1, 2, 3, 4)]] * 3)
+    (folder / "images/001.png").unlink()
+    assert main(["data", "convert", f"coco:{folder}", f"yolo:{tmp_path / 'b'}"]) == 1
+    shown = capsys.readouterr().out
+    assert "001.png: error: there is no picture images/001.png [picture-missing]" in shown
+    for name in ("000", "002"):
+        (folder / f"images/{name}.png").unlink()
+    assert main(["data", "convert", f"coco:{folder}", f"coco:{tmp_path / 'c'}"]) == 0
+    assert "warning: none of the 3 pictures is there, only labels are written" in (
+        capsys.readouterr().out
+    )
+
+
+def test_pictures_that_the_labels_do_not_lead_to_are_counted_as_missing(tmp_path: Path) -> None:
+    frames = [{"name": f"{i}.png", "labels": []} for i in range(3)]
+    (tmp_path / "labels.json").write_text(json.dumps(frames))
+    dataset = open_dataset(f"bdd100k:{tmp_path}")
+    done = convert(dataset, f"coco:{tmp_path / 'b'}")
+    assert [f.severity for f in done.report.findings if f.code == "no-picture"] == ["info"]
+    picture(tmp_path / "images/1.png")
+    done = convert(open_dataset(f"bdd100k:{tmp_path / 'labels.json'}"), f"coco:{tmp_path / 'c'}")
+    assert [(f.severity, f.message) for f in done.report.findings if f.code == "no-picture"] == [
+        ("error", "2 pictures have no picture file to copy, the first: 0.png")
+    ]

@@ -141,7 +141,7 @@ def test_a_repaired_copy_is_sound_and_the_original_is_not_touched(tmp_path: Path
     (folder / "images/001.png").write_bytes(b"no picture")
     exif = Image.Exif()
     exif[0x0112] = 6
-    Image.fromarray(np.full((48, 64, 3), 200, np.uint8)).save(
+    Image.fromarray(np.full((64, 48, 3), 200, np.uint8)).save(
         folder / "images/002.png", format="JPEG", exif=exif
     )
     before = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
@@ -159,6 +159,34 @@ def test_a_repaired_copy_is_sound_and_the_original_is_not_touched(tmp_path: Path
     assert fixed[0].truth.boxes.tolist() == [[5, 5, 25, 25], [40, 40, 64, 44]]
     assert Image.open(tmp_path / "b/images/002.png").getexif().get(0x0112, 1) == 1
     assert not [f for f in lint(fixed).report.findings if f.code.startswith(("box", "exif"))]
+
+
+def test_a_picture_of_another_size_than_its_labels_stays_as_it_is(tmp_path: Path) -> None:
+    folder = coco(tmp_path / "a", [[(1, 40, 30, 20, 15)], [(1, 40, 30, 20, 15)]])
+    picture(folder / "images/000.png", 32, 24)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # the labels are for the picture before it is turned
+    Image.fromarray(np.full((48, 64, 3), 200, np.uint8)).save(
+        folder / "images/001.png", format="JPEG", exif=exif
+    )
+    dataset = open_dataset(f"coco:{folder}")
+    done = repair(dataset, lint(dataset).report, f"coco:{tmp_path / 'b'}")
+    assert done.report.by_code() == {"picture-untouched": 2}
+    fixed = open_dataset(f"coco:{tmp_path / 'b'}")
+    for before, after in zip(dataset, fixed, strict=True):
+        np.testing.assert_array_equal(before.truth.boxes, after.truth.boxes)
+        assert isinstance(before.image, Path) and isinstance(after.image, Path)
+        assert before.image.read_bytes() == after.image.read_bytes()
+
+
+def test_a_repaired_copy_leaves_out_pictures_outside_the_folder(tmp_path: Path) -> None:
+    folder = coco(tmp_path / "a", [[(1, 1, 2, 3, 4)], [(1, 1, 2, 3, 4)]])
+    file = folder / "annotations/instances_train.json"
+    file.write_text(file.read_text().replace("000.png", "../../000.png"))
+    dataset = open_dataset(f"coco:{folder}")
+    done = repair(dataset, lint(dataset).report, f"coco:{tmp_path / 'b'}")
+    assert [sample.name for sample in open_dataset(f"coco:{tmp_path / 'b'}")] == ["001.png"]
+    assert done.report.by_code()["picture-left-out"] == 1
 
 
 def test_a_folder_that_is_not_empty_is_never_written_to(tmp_path: Path) -> None:
