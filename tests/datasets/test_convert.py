@@ -309,3 +309,34 @@ def test_pictures_that_the_labels_do_not_lead_to_are_counted_as_missing(tmp_path
     assert [(f.severity, f.message) for f in done.report.findings if f.code == "no-picture"] == [
         ("error", "2 pictures have no picture file to copy, the first: 0.png")
     ]
+
+
+def test_mot_keeps_cameras_apart_and_frames_in_order(tmp_path: Path) -> None:
+    folder = coco(tmp_path / "a", [[(1, i, 2, 3, 4)] for i in range(6)])
+    file = folder / "annotations/instances_train.json"
+    data = json.loads(file.read_text())
+    for image, (camera, frame) in zip(
+        data["images"],
+        [("left", 2), ("right", 0), ("left", 0), ("right", 1), ("left", 1), ("right", 2)],
+        strict=True,
+    ):
+        image.update(sequence="drive", camera=camera, frame_id=frame)
+    file.write_text(json.dumps(data))
+    done = convert(open_dataset(f"coco:{folder}"), f"mot:{tmp_path / 'b'}")
+    text = (tmp_path / "b/drive_left/gt/gt.txt").read_text()
+    assert text == "1,-1,3,3,3,4,1,1,-1\n2,-1,5,3,3,4,1,1,-1\n3,-1,1,3,3,4,1,1,-1\n"
+    again = open_dataset(f"mot:{tmp_path / 'b'}")
+    assert [(s.sequence, s.frame, float(s.truth.boxes[0, 0])) for s in again] == [
+        *(("drive_left", frame, left) for frame, left in ((1, 2), (2, 4), (3, 0))),
+        *(("drive_right", frame, left) for frame, left in ((1, 1), (2, 3), (3, 5))),
+    ]
+    assert {f.code: f.message for f in done.report.findings}["renumbered"].endswith("(6 times)")
+
+
+def test_frames_that_are_there_twice_get_numbers_of_their_own(tmp_path: Path) -> None:
+    coco(tmp_path / "a", [[(1, 5, 2, 3, 4)], []], sequence="s", frame_id=7)
+    dataset = open_dataset(f"coco:{tmp_path / 'a'}")
+    for target in ("mot", "ua_detrac"):
+        convert(dataset, f"{target}:{tmp_path / target}")
+        again = open_dataset(f"{target}:{tmp_path / target}")
+        assert [(s.sequence, s.frame, len(s.truth)) for s in again] == [("s", 1, 1), ("s", 2, 0)]

@@ -641,3 +641,9 @@ def test_deeply_nested_json_is_itemised(tmp_path: Path) -> None:
     dataset = open_dataset(f"coco:{folder}")
     assert [sample.name for sample in dataset] == ["000.png"]
     assert dataset.report.by_code() == {"bad-json": 1}
+
+
+def test_mot_counts_pixels_from_one(tmp_path: Path) -> None:
+    write(tmp_path / "gt/gt.txt", "1,7,11,21,30,40,1,1,1\n1,8,1.1,1.35,30,40,1,1,1\n")
+    boxes = open_dataset(f"mot:{tmp_path}")[0].truth.boxes
+    np.testing.assert_allclose(boxes, [[10, 20, 40, 60], [0.1, 0.35, 30.1, 40.35]], rtol=1e-6)
