@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 import re
@@ -242,6 +243,11 @@ def _telling(folder: str) -> frozenset[str]:
     """The folders of a path but those that only say what kind of file is in them."""
     parts = (part for part in folder.split("/") if part)
     return frozenset(part for part in parts if part.lower() not in _USUAL_FOLDERS)
+
+
+def listing_digest(root: Path) -> str:
+    """Changes when a picture below `root` comes, goes or has another name."""
+    return hashlib.sha256("\n".join(walk(root, PICTURE_SUFFIXES)).encode()).hexdigest()
 
 
 def several(found: Sequence[str]) -> str:

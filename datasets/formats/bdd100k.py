@@ -22,7 +22,16 @@ from perception.datasets.report import Report
 from perception.datasets.rows import PICTURES_A_BATCH, Rows, to_text
 from perception.datasets.sample import Sample, typed
 from perception.datasets.source import Source, short
-from perception.datasets.text import LIMIT, Fence, Pictures, inside, is_digits, several, walk
+from perception.datasets.text import (
+    LIMIT,
+    Fence,
+    Pictures,
+    inside,
+    is_digits,
+    listing_digest,
+    several,
+    walk,
+)
 from perception.errors import InputError
 
 HOLDS = frozenset(
@@ -76,7 +85,7 @@ def plan(path: Path) -> Plan:
     if not chosen:
         raise InputError(f"{path}: no json with BDD100K or Scalabel frames found here")
     units = tuple(file.relative_to(root).as_posix() for file in chosen)
-    return Plan("bdd100k", root, units, None, units)
+    return Plan("bdd100k", root, units, None, units, {"pictures": listing_digest(root)})
 
 
 def read(plan: Plan, units: Iterable[str]) -> Iterator[pa.RecordBatch]:

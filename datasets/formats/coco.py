@@ -116,6 +116,23 @@ def _files(path: Path) -> list[Path]:
     return [file for file in candidates if _looks_like_coco(file)]
 
 
+_OTHER_LABELS = re.compile(r"(person_keypoints|captions|stuff|panoptic)_")
+
+
+def _without_repeats(files: Sequence[Path]) -> list[Path]:
+    """The files without those that label the pictures of an instances file in another way.
+
+    COCO's own annotations folder lists every picture in up to five files of a split.
+    """
+    instances = {file for file in files if file.name.startswith("instances_")}
+    return [
+        file
+        for file in files
+        if not _OTHER_LABELS.match(file.name)
+        or file.with_name(_OTHER_LABELS.sub("instances_", file.name, count=1)) not in instances
+    ]
+
+
 def _looks_like_coco(file: Path) -> bool:
     start = head(file)
     if not start.startswith(b"{") or re.match(rb'\{\s*"(frames|config)"', start):
@@ -132,7 +149,13 @@ def _looks_like_coco(file: Path) -> bool:
 
 def plan(path: Path) -> Plan:
     """See plan.Format."""
-    files = _files(path)
+    found = _files(path)
+    files = _without_repeats(found)
+    findings = Report()
+    for file in found:
+        if file not in files:
+            text = "not read: an instances file lists the same pictures"
+            findings.add("info", "same-pictures", text, file=file.relative_to(path).as_posix())
     if path.is_file():
         files = [path]
         root = path.parent.parent if path.parent.name == "annotations" else path.parent
@@ -141,7 +164,7 @@ def plan(path: Path) -> Plan:
     if not files:
         raise InputError(f"{path}: no COCO json with images and annotations in this folder")
     units = tuple(file.relative_to(root).as_posix() for file in files)
-    return Plan("coco", root, units, None, units)
+    return Plan("coco", root, units, None, units, findings=tuple(findings.findings))
 
 
 def read(plan: Plan, units: Iterable[str]) -> Iterator[pa.RecordBatch]:
@@ -337,6 +360,9 @@ class _File:
     def _assemble(self) -> Iterator[pa.RecordBatch]:
         rows = Rows()
         names = self._names()
+        first = [image.file_name for image in self.images[:20]]
+        folder = picture_folder(self.root, self.unit, first)
+        self.facts["folders"] = {self.unit: {"folder": folder, "names": first}}
         rows.declare(
             list(dict.fromkeys(names.values())),
             {
@@ -353,7 +379,6 @@ class _File:
         self.boxes.images, self.boxes.labels = [], []
         more = {name: self.boxes.column(name) for name in self.boxes.more}
         self.boxes.more = {}
-        folder = self._picture_folder()
         codes = pa.array(list(names.values()), pa.string())
         for begin in range(0, len(self.images), PICTURES_A_BATCH):
             stop = min(begin + PICTURES_A_BATCH, len(self.images))
@@ -436,29 +461,6 @@ class _File:
             usable = usable[np.argsort(owners[usable], kind="stable")]
         return usable, owners[usable], labels.astype(np.int16), by_picture
 
-    def _picture_folder(self) -> str:
-        """The folder below the root in which most of the first pictures are."""
-        parent = os.path.dirname(self.unit)
-        split = _split(self.unit)
-        candidates = [
-            "",
-            parent,
-            "images",
-            f"images/{split}",
-            split,
-            f"{parent}/images",
-            f"{parent}/{split}",
-            "data",
-            "train",
-            "val",
-        ]
-        names = [image.file_name for image in self.images[:20]]
-        counts = [
-            sum((self.root / folder / name).exists() for name in names if inside(name))
-            for folder in candidates
-        ]
-        return candidates[int(np.argmax(counts))] if max(counts) else parent
-
     def _pictures(
         self, begin: int, stop: int, folder: str, by_picture: dict[int, list[Finding]]
     ) -> dict[str, list[Any]]:
@@ -509,6 +511,37 @@ class _File:
             )
             return 0, 0
         return header.width, header.height
+
+
+def picture_folder(root: Path, unit: str, names: Sequence[str]) -> str:
+    """The folder below the root in which most of the pictures called `names` are."""
+    parent = os.path.dirname(unit)
+    split = _split(unit)
+    candidates = [
+        "",
+        parent,
+        "images",
+        f"images/{split}",
+        split,
+        f"{parent}/images",
+        f"{parent}/{split}",
+        "data",
+        "train",
+        "val",
+    ]
+    counts = [
+        sum((root / folder / name).exists() for name in names if inside(name))
+        for folder in candidates
+    ]
+    return candidates[int(np.argmax(counts))] if max(counts) else parent
+
+
+def is_current(root: Path, facts: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether the pictures are still where they were found when the label files were read."""
+    return all(
+        picture_folder(root, unit, found["names"]) == found["folder"]
+        for unit, found in facts.get("folders", {}).items()
+    )
 
 
 def _lenient(element: bytes, kind: type[_T]) -> _T:

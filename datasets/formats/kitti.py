@@ -29,6 +29,7 @@ from perception.datasets.text import (
     PICTURE_SUFFIXES,
     Fence,
     is_digits,
+    listing_digest,
     numbers,
     read_lines,
     usual_split,
@@ -112,7 +113,9 @@ def plan(path: Path) -> Plan:
             f"testing\0{stem}\0{name}\0none"
             for stem, name in sorted(_listing(path / "testing" / "image_2").items())
         ]
-    return Plan("kitti", path, tuple(units), None, tuple(sources))
+    tracking = any(labels == "label_02" for _, labels in folders)
+    header = {"pictures": listing_digest(path)} if tracking else {}
+    return Plan("kitti", path, tuple(units), None, tuple(sources), header)
 
 
 def _flat(path: Path) -> Plan:

@@ -27,6 +27,7 @@ from perception.datasets.text import (
     PICTURE_SUFFIXES,
     check_inside,
     is_digits,
+    listing_digest,
     number,
     numbers,
     read_lines,
@@ -100,6 +101,8 @@ def plan(path: Path) -> Plan:
     labels = _class_names(root, units)
     sources = (*units, *(name for name in extra if (root / name).is_file()))
     header = {"names": labels, "base": path.name if path.is_dir() else files[0].stem}
+    if path.is_dir():
+        header["pictures"] = listing_digest(root)
     return Plan("mot", root, units, tuple(labels) if labels else None, sources, header)
 
 
