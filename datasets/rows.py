@@ -348,6 +348,43 @@ class Columns:
         return values.reshape(count, width) if width > 1 else values
 
 
+def relabelled(columns: Columns, targets: Mapping[str, str]) -> pa.RecordBatch:
+    """The batch with other class names; boxes of a class whose target is "" are ignore regions."""
+    codes, used = columns.labels()
+    names = [targets[name] for name in used]
+    kept = np.asarray([bool(name) for name in names] or [True])[codes]
+    ends = np.concatenate([[0], np.cumsum(kept)])[columns.starts]
+    regions, ignore_ends = list[npt.NDArray[np.float32]](), [0]
+    for p in range(columns.pictures):
+        boxes = slice(columns.starts[p], columns.starts[p + 1])
+        regions.append(columns.ignore[columns.ignore_starts[p] : columns.ignore_starts[p + 1]])
+        regions.append(columns.boxes[boxes][~kept[boxes]])
+        ignore_ends.append(ignore_ends[-1] + 4 * (len(regions[-2]) + len(regions[-1])))
+    per_box = {name: columns.per_box(name) for name in PER_BOX if columns.has(name)}
+    findings = [items or [] for items in columns.values("findings")]
+    return assemble(
+        {name: columns.values(name) for name in PER_PICTURE},
+        ends,
+        columns.boxes[kept],
+        pa.array([names[code] for code in codes[kept]], pa.string()),
+        {
+            name: [value for value, keep in zip(values, kept, strict=True) if keep]
+            if isinstance(values, list)
+            else values[kept]
+            for name, values in per_box.items()
+        },
+        ignore=(np.asarray(ignore_ends, np.int64), _flat_list(regions)),
+        findings=(
+            np.cumsum([0, *map(len, findings)]),
+            [Finding(**item) for items in findings for item in items],
+        ),
+    )
+
+
+def _flat_list(regions: Sequence[npt.NDArray[np.float32]]) -> list[float]:
+    return [float(value) for region in regions for value in region.reshape(-1)]
+
+
 def _offsets(column: pa.Array) -> npt.NDArray[np.int64]:
     """int64 (P + 1,), from 0: also for sliced and Spark-made arrays, where null counts as empty."""
     lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import cv2
@@ -160,6 +161,36 @@ def test_split_keeps_similar_pictures_together(tmp_path: Path) -> None:
     dataset = open_dataset(f"coco:{folder}")
     places = split(dataset, parse_shares("train=0.5,val=0.5"), by="hash", similar=3)
     assert places[0::2] == places[1::2]
+
+
+def test_pictures_without_sequence_and_camera_are_divided_one_by_one(tmp_path: Path) -> None:
+    coco(tmp_path, [[]] * 2, prefix="s", sequence="drive")
+    coco(tmp_path, [[]] * 20, prefix="b", file="annotations/instances_b.json")
+    assigned = split(open_dataset(f"coco:{tmp_path}"), parse_shares("train=0.5,val=0.5"))
+    assert Counter(assigned) == {"train": 11, "val": 11}
+
+
+@pytest.mark.parametrize(
+    ("shares", "target", "message"),
+    [
+        ("train=.5,val=.5", "kitti", "kitti has no splits"),
+        ("train=.5,val=.5", "mot", "mot has no splits"),
+        ("fold1=.5,fold2=.5", "yolo", "yolo has the splits train, val, test"),
+    ],
+)
+def test_a_division_that_the_format_cannot_hold_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], shares: str, target: str, message: str
+) -> None:
+    folder = coco(tmp_path / "a", [[(1, 5, 5, 20, 20)]] * 4)
+    command = ["data", "split", f"coco:{folder}", "--shares", shares]
+    assert main([*command, "--out", f"{target}:{tmp_path / 'b'}"]) == 2
+    assert message in capsys.readouterr().err
+    assert main([*command, "--out", f"coco:{tmp_path / 'c'}"]) == 0
+
+
+def test_split_that_loses_boxes_fails_as_convert_does(tmp_path: Path) -> None:
+    folder = coco(tmp_path / "a", [[(1, 5, 5, 20, 20), (9, 1, 1, 9, 9)]] * 20)
+    assert main(["data", "split", f"coco:{folder}", "--out", f"coco:{tmp_path / 'b'}"]) == 1
 
 
 @pytest.mark.parametrize("text", ["train=1.5", "train", "train=.5,val=.4", "train=x", "=1"])

@@ -12,6 +12,7 @@ from perception.datasets import open_dataset
 from perception.datasets.duplicates import groups_of_similar
 from perception.datasets.lint import LintSettings, lint
 from perception.datasets.repair import repair
+from perception.datasets.split import split
 from perception.errors import InputError
 from tests.datasets.made import coco, picture
 
@@ -98,6 +99,20 @@ def test_similar_pictures_within_and_between_splits(tmp_path: Path) -> None:
     assert [f.severity for f in (*within, *between)] == ["warning", "error"]
     assert "a000.png, images/a001.png" in within[0].message
     assert "a003.png, images/b001.png" in between[0].message
+
+
+def test_equal_pictures_without_structure_are_found_too(tmp_path: Path) -> None:
+    coco(tmp_path, [[]] * 2, prefix="a")
+    coco(tmp_path, [[]] * 1, prefix="b", file="annotations/instances_val.json")
+    for name, level in (("a000", 90), ("a001", 120), ("b000", 90)):
+        plain = np.full((48, 64, 3), level, np.uint8)
+        cv2.imwrite(str(tmp_path / f"images/{name}.png"), plain)
+    dataset = open_dataset(f"coco:{tmp_path}")
+    found = [f for f in lint(dataset).report.findings if f.code.startswith("similar")]
+    assert [f.code for f in found] == ["similar-across-splits"]
+    assert "a000.png, images/b000.png" in found[0].message
+    places = split(dataset, {"train": 0.5, "val": 0.5}, by="hash", similar=0)
+    assert places[0] == places[2]
 
 
 def test_a_sequence_in_two_splits_leaks(tmp_path: Path) -> None:
