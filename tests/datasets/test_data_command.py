@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections import Counter
 from pathlib import Path
 
@@ -78,6 +80,35 @@ def test_bad_input_is_one_sentence_and_exit_code_2(
     error = capsys.readouterr().err
     assert error.startswith("waysight: error: ") and error.count("\n") == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["set"]
+
+
+def test_a_command_that_is_terminated_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = coco(tmp_path / "set", [[]] * 3)
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(
+        "perception.datasets.formats.yolo.write", lambda *_: os.kill(os.getpid(), signal.SIGTERM)
+    )
+    with pytest.raises(SystemExit) as stopped:
+        main(["data", "convert", f"coco:{folder}", f"yolo:{tmp_path / 'out'}"])
+    assert stopped.value.code == 128 + signal.SIGTERM
+    assert [path.name for path in tmp_path.iterdir()] == ["set"]
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_convert_names_the_pictures_that_it_renames(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = coco(tmp_path / "a", [[], []])
+    file = folder / "annotations/instances_train.json"
+    file.write_text(file.read_text().replace("001.png", "x/000.png"))
+    (folder / "images/x").mkdir()
+    (folder / "images/001.png").rename(folder / "images/x/000.png")
+    main(["data", "convert", str(folder), f"yolo:{tmp_path / 'b'}"])
+    assert "000.png: info: another picture has that name: written as 000_2" in (
+        capsys.readouterr().out
+    )
 
 
 def test_convert_lists_what_is_lost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from perception.datasets import Dataset, open_dataset
+from perception.datasets.convert import convert
 from perception.errors import InputError
 from tests.datasets.made import coco, picture
 
@@ -114,8 +115,6 @@ def test_bdd_frames_without_labels_stay_as_negatives(tmp_path: Path) -> None:  #
     assert [f.message for f in dataset.report.findings if f.code == "no-box2d"] == [
         "1 labels of 'lane' have no box2d and are left out"
     ]
-
-    from perception.datasets.convert import convert
 
     convert(dataset, f"coco:{tmp_path / 'out'}")
     data = json.loads((tmp_path / "out/annotations/instances_all.json").read_text())
@@ -647,3 +646,20 @@ def test_mot_counts_pixels_from_one(tmp_path: Path) -> None:
     write(tmp_path / "gt/gt.txt", "1,7,11,21,30,40,1,1,1\n1,8,1.1,1.35,30,40,1,1,1\n")
     boxes = open_dataset(f"mot:{tmp_path}")[0].truth.boxes
     np.testing.assert_allclose(boxes, [[10, 20, 40, 60], [0.1, 0.35, 30.1, 40.35]], rtol=1e-6)
+
+
+def test_a_superscript_is_no_number(tmp_path: Path) -> None:
+    write(tmp_path / "kitti/training/label_02/0001.txt", "")
+    picture(tmp_path / "kitti/training/image_02/0001/000000.png")
+    picture(tmp_path / "kitti/training/image_02/0001/².png")
+    assert [s.frame for s in open_dataset(f"kitti:{tmp_path / 'kitti'}")] == [0]
+    write(tmp_path / "mot/gt/gt.txt", "1,1,1,1,9,9,1,1,1\n")
+    picture(tmp_path / "mot/img1/².png")
+    assert len(open_dataset(f"mot:{tmp_path / 'mot'}")) == 1
+    folder = coco(tmp_path / "coco", [[(1, 1, 2, 10, 10)]])
+    file = folder / "annotations/instances_train.json"
+    data = json.loads(file.read_text())
+    data["annotations"][0]["id"] = "²"
+    file.write_text(json.dumps(data))
+    convert(open_dataset(f"coco:{folder}"), f"coco:{tmp_path / 'out'}")
+    assert open_dataset(f"coco:{tmp_path / 'out'}")[0].box_ids == ("²",)
