@@ -44,7 +44,8 @@ def unpacked(path: Path) -> Path:
             os.replace(temporary, folder)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
-    entries = list(folder.iterdir())
+    # macOS puts __MACOSX and .DS_Store beside the folder that was packed.
+    entries = [e for e in folder.iterdir() if e.name != "__MACOSX" and not e.name.startswith(".")]
     return entries[0] if len(entries) == 1 and entries[0].is_dir() else folder
 
 

@@ -19,7 +19,7 @@ from perception.datasets.plan import format_module, format_name
 from perception.datasets.report import Finding, Report
 from perception.datasets.rows import FINDING, finding_array, lists
 from perception.datasets.sample import Sample
-from perception.datasets.source import Source, copy_picture
+from perception.datasets.source import Copy, Source, copy_picture, only_labels
 from perception.errors import InputError
 
 PICTURES_A_TASK = 256
@@ -82,30 +82,31 @@ def convert(
         if not source.pictures:
             raise InputError(f"{dataset.root}: no picture is left to be written")
         if engine is not None and source.copies:
-            _copy_with(engine, dataset.root, source, upright)
+            _copy_with(engine, dataset.root, source)
+    only_labels(source.report, source.pictures)
     return Converted(name, Path(folder), source.pictures, source.boxes, source.report)
 
 
 _COPIED = pa.schema([("findings", pa.list_(FINDING))])
 
 
-def _copy_with(engine: Engine, root: Path, source: Source, upright: bool) -> None:
+def _copy_with(engine: Engine, root: Path, source: Source) -> None:
     """Copy the listed pictures with an engine, a few hundred a task."""
     copies = source.copies or []
     units = [
         json.dumps(copies[i : i + PICTURES_A_TASK]) for i in range(0, len(copies), PICTURES_A_TASK)
     ]
-    task = partial(copy_group, root, upright)
+    task = partial(copy_group, root)
     for batch in engine.map(task, units, _COPIED, "copying pictures"):
         for row in batch.to_pylist():
             source.report.extend(Finding(**item) for item in row["findings"])
 
 
-def copy_group(root: Path, upright: bool, unit: str) -> Iterator[pa.RecordBatch]:
-    """Copy the pictures of a unit (json of pairs from, to); one row with what went wrong."""
+def copy_group(root: Path, unit: str) -> Iterator[pa.RecordBatch]:
+    """Copy the pictures of a unit (json of source.Copy); one row with what went wrong."""
     report = Report()
-    for relative, target in json.loads(unit):
-        copy_picture(root, relative, Path(target), upright, relative, report)
+    for copy in json.loads(unit):
+        copy_picture(root, Copy(*copy), report)
     ends = np.asarray([0, len(report)], np.int64)
     yield pa.RecordBatch.from_arrays([lists(ends, finding_array(report.findings))], schema=_COPIED)
 

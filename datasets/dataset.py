@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 
 from perception.datasets import pictures
 from perception.datasets.report import Finding, Report
-from perception.datasets.rows import SCHEMA, Columns
-from perception.datasets.sample import PER_BOX, BagPicture, Sample
+from perception.datasets.rows import SCHEMA, Columns, relabelled
+from perception.datasets.sample import PER_BOX, Attributes, BagPicture, Sample
 from perception.datasets.text import check_inside
 from perception.detections import Detections
 from perception.errors import InputError
@@ -112,25 +112,27 @@ class Dataset(Sequence[Sample]):
         self.source_names = LabelSet(tuple(store.meta["names"]))
         self.classes = classes
         self.names = self.source_names if classes is None else classes.target
-        self._targets = self._label_targets()
+        self.targets = self._targets()
+        self._numbers = {name: i for i, name in enumerate(self.names)}
         self._ends = np.cumsum([0, *store.sizes])
         # A handful of groups: enough for reading in order and for shuffling within a window.
         self._columns = lru_cache(maxsize=4)(self._load_columns)
 
-    def _label_targets(self) -> dict[str, int]:
-        """Source class name -> index into names, -1 for an ignore region."""
+    def _targets(self) -> dict[str, str] | None:
+        """Source class name -> name, "" for an ignore region; None without a class map."""
         if self.classes is None:
-            return {name: i for i, name in enumerate(self.names)}
+            return None
         targets = {}
         for name in self.source_names:
             target = self.classes[name]
             known = target != IGNORE and target in self.names.names
             # A group says "one of these": neither a positive of one class nor background.
-            targets[name] = self.names.index(target) if known else -1
+            targets[name] = target if known else ""
         return targets
 
     def _load_columns(self, group: int) -> Columns:
-        return Columns(self.store.group(group))
+        columns = Columns(self.store.group(group))
+        return columns if self.targets is None else Columns(relabelled(columns, self.targets))
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "_columns"}
@@ -166,6 +168,25 @@ class Dataset(Sequence[Sample]):
             yield self._load_columns(group)
 
     @property
+    def facts(self) -> dict[str, dict[str, Any]]:
+        """What the label files say beside pictures and boxes; see `Rows.declare`."""
+        facts: dict[str, dict[str, Any]] = self.store.meta.get("facts", {})
+        return facts
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """What a COCO file says of itself under `info`.
+
+        Of several files the first that has a key counts, for `unlabelled_below_area` the largest:
+        nothing is then taken for labelled that is not.
+        """
+        infos = list(self.facts.get("info", {}).values())
+        joined = {key: value for info in reversed(infos) for key, value in info.items()}
+        key = "unlabelled_below_area"
+        below = [info[key] for info in infos if isinstance(info.get(key), int | float)]
+        return joined | ({key: max(below)} if below else {})
+
+    @property
     def report(self) -> Report:
         """What the reader had to remark, each with file and line."""
         report = Report([Finding(**item) for item in self.store.meta["findings"]])
@@ -177,29 +198,27 @@ class Dataset(Sequence[Sample]):
         begin, end = int(columns.starts[picture]), int(columns.starts[picture + 1])
         rows = slice(begin, end)
         codes, used = columns.labels()
-        targets = np.asarray([self._targets[name] for name in used] or [0], dtype=np.int64)
-        labels = targets[codes[rows]] if end > begin else np.zeros(0, np.int64)
-        keep = np.flatnonzero(labels >= 0) + begin
+        numbers = np.asarray([self._numbers[name] for name in used] or [0], dtype=np.int64)
+        # Copies, because the columns serve other samples too.
+        keep = np.arange(begin, end)
         scores = np.asarray(columns.per_box("scores")[keep], dtype=np.float32)
         scored = ~np.isnan(scores)
         ignore = columns.ignore[
             int(columns.ignore_starts[picture]) : int(columns.ignore_starts[picture + 1])
         ]
-        if len(keep) < end - begin:
-            ignore = np.concatenate([ignore, columns.boxes[rows][labels < 0]])
         box_ids, texts = columns.per_box("box_ids"), columns.per_box("box_attributes")
         return Sample(
             truth=Detections.create(
                 columns.boxes[keep],
                 np.where(scored, scores, np.float32(1)),
-                labels[labels >= 0],
+                numbers[codes[rows]],
                 columns.per_box("track_ids")[keep],
             ),
             ignore=ignore,
             scored=scored,
             **{name: columns.per_box(name)[keep] for name in PER_BOX},
-            box_ids=tuple(box_ids[i] for i in keep),
-            box_attributes=tuple(json.loads(texts[i]) if texts[i] else {} for i in keep),
+            box_ids=tuple(box_ids[rows]),
+            box_attributes=tuple(map(_attributes, texts[rows])),
             image=self._image(columns.values("image")[picture]),
             attributes=_attributes(columns.values("attributes")[picture]),
             **{
@@ -259,4 +278,4 @@ def bag_picture(root: Path, text: str) -> BagPicture:
 
 
 def _attributes(text: str) -> dict[str, str]:
-    return json.loads(text) if text else {}
+    return Attributes(json.loads(text)) if text else {}

@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from perception.datasets.convert import Converted, convert
 from perception.datasets.dataset import Dataset
-from perception.datasets.repair import chosen
 from perception.datasets.sample import Sample
 from perception.detections import Detections
 from perception.errors import InputError
@@ -66,7 +65,7 @@ class Chooser:
         if self.selection.boxes:
             topics = [item.get("topic", "") for item in sample.box_attributes]
             kept = np.flatnonzero(np.isin(topics, self.selection.boxes))
-            sample = chosen(sample, kept.astype(np.int64))
+            sample = sample.chosen(kept.astype(np.int64))
         reason = self._reason(sample)
         if reason:
             self.left_out[reason] += 1

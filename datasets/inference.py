@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from perception.datasets.dataset import Dataset, ParquetStore
 from perception.datasets.engine import Engine, LocalEngine
+from perception.datasets.formats.coco import picture_id
 from perception.datasets.opening import index_file
 from perception.datasets.report import Finding, Report
 from perception.datasets.rows import FINDING, finding_array, lists
@@ -40,6 +41,7 @@ DETECTED = pa.schema(
     [
         ("name", pa.string()),
         ("id", pa.string()),
+        ("source", pa.string()),  # label file, whose ids are numbers or text
         ("place", pa.string()),  # path below the root, "" for a picture of a bag
         ("boxes", pa.list_(pa.float32())),  # left, top, width, height
         ("scores", pa.list_(pa.float32())),
@@ -78,9 +80,12 @@ def detect(
 
     The results of a picture have its COCO image id, or in other formats its path below the root;
     category ids are those of the data set where it has the class. Order and bytes do not depend on
-    the engine (None: this process). Raises InputError when no picture could be used.
+    the engine (None: this process). Raises InputError when no picture could be used, and for a COCO
+    set in which an image id stands for several pictures.
     """
     engine = engine or LocalEngine(workers=1)
+    if dataset.format == "coco":
+        _check_ids(dataset)
     names = load_model(model).names
     ids = result_ids(dataset, names)
     done = Detected(out)
@@ -94,7 +99,7 @@ def detect(
             file.write("[")
             for batch in engine.map(task, units, DETECTED, "detecting"):
                 for picture in batch.to_pylist():
-                    for row in _results(picture, names, ids, dataset.format == "coco"):
+                    for row in _results(picture, names, ids, _image_id(picture, dataset)):
                         file.write((",\n" if done.detections else "\n") + json.dumps(row))
                         done.detections += 1
                         done.classes[row["category"]] += 1
@@ -112,8 +117,7 @@ def detect(
 
 def result_ids(dataset: Dataset, names: Sequence[str]) -> list[int]:
     """A category id for each class of the model: the data set's own, else numbers above those."""
-    facts = dataset.store.meta.get("facts", {}).get("category_ids", "")
-    known: dict[str, int] = json.loads(facts) if facts else {}
+    known: dict[str, int] = dict(dataset.facts.get("category_ids", {}))
     if not known:
         known = {name: i for i, name in enumerate(dataset.source_names, 1)}
     free = max(known.values(), default=0)
@@ -122,16 +126,36 @@ def result_ids(dataset: Dataset, names: Sequence[str]) -> list[int]:
     return [known[name] for name in names]
 
 
+def _check_ids(dataset: Dataset) -> None:
+    """Raise InputError when results could not be told apart by their image id."""
+    seen: dict[int | str, tuple[str, str]] = {}
+    for columns in dataset.columns():
+        for text, source, name in zip(
+            columns.values("id"), columns.values("source"), columns.values("name"), strict=True
+        ):
+            number = picture_id(text, source, dataset.facts)
+            first = seen.setdefault(number, (source, name))
+            if first != (source, name):
+                raise InputError(
+                    f"{dataset.root}: image id {number!r} is that of {first[1]} in {first[0]} and "
+                    f"of {name} in {source}; name one file, coco:{dataset.root / source}"
+                )
+
+
+def _image_id(picture: dict[str, Any], dataset: Dataset) -> int | str:
+    if dataset.format == "coco":
+        return picture_id(picture["id"], picture["source"], dataset.facts)
+    place: str = picture["place"] or picture["name"]
+    return place
+
+
 def _results(
-    picture: dict[str, Any], names: Sequence[str], ids: Sequence[int], is_coco: bool
+    picture: dict[str, Any], names: Sequence[str], ids: Sequence[int], image_id: int | str
 ) -> Iterator[dict[str, Any]]:
-    number: int | str = picture["place"] or picture["name"]
-    if is_coco:
-        number = int(picture["id"]) if picture["id"].isdigit() else picture["id"]
     boxes = np.asarray(picture["boxes"], np.float32).reshape(-1, 4)
     for box, score, label in zip(boxes, picture["scores"], picture["labels"], strict=True):
         yield {
-            "image_id": number,
+            "image_id": image_id,
             "category_id": ids[label],
             "bbox": [round(float(value), 2) for value in box],
             "score": round(score, 5),
@@ -167,6 +191,7 @@ def detect_group(
     arrays = [
         pa.array([sample.name for sample in samples], pa.string()),
         pa.array([sample.id for sample in samples], pa.string()),
+        pa.array([sample.source for sample in samples], pa.string()),
         pa.array([_place(sample, root) for sample in samples], pa.string()),
         lists(box_ends * 4, pa.array(flat, pa.float32())),
         lists(box_ends, pa.array(scores, pa.float32())),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -22,9 +22,15 @@ from perception.datasets.dataset import Dataset, ParquetStore, bag_picture
 from perception.datasets.duplicates import groups_of_similar
 from perception.datasets.engine import Engine, LocalEngine
 from perception.datasets.opening import index_file
-from perception.datasets.pictures import check_and_hash, difference_hash, read_header
+from perception.datasets.pictures import (
+    array_digest,
+    check_and_hash,
+    difference_hash,
+    pixel_digest,
+    read_header,
+)
 from perception.datasets.report import Finding, Report, Severity
-from perception.datasets.rows import FINDING, Columns, finding_array, lists
+from perception.datasets.rows import FINDING, Columns, finding_array, lists, relabelled
 from perception.datasets.text import Fence
 from perception.errors import InputError
 
@@ -64,6 +70,7 @@ CHECKED = pa.schema(
         ("has_picture", pa.bool_()),
         # 16 hexadecimal digits, because Spark has no unsigned numbers; null: not decoded.
         ("hash", pa.string()),
+        ("digest", pa.string()),  # of the pixels where the hash is 0, else ""
         ("labels", pa.list_(pa.string())),  # class names that occur, and how often:
         ("counts", pa.list_(pa.int64())),
         ("findings", pa.list_(FINDING)),
@@ -99,14 +106,14 @@ def lint(
     engine = engine or LocalEngine(workers=1)
     rows = _Checked()
     with index_file(dataset, engine.work) as index:
-        task = partial(check_group, index, dataset.root, settings)
+        task = partial(check_group, index, dataset.root, settings, dataset.targets)
         units = [str(i) for i in range(len(dataset.store.sizes))]
         for batch in engine.map(task, units, CHECKED, "checking"):
             rows.take(batch)
     report = Report(list(dataset.report.findings))
     report.extend(rows.findings())
     linted = Linted(report, len(rows.names), sum(rows.classes.values()))
-    linted.classes = {name: rows.classes[name] for name in dataset.source_names}
+    linted.classes = {name: rows.classes[name] for name in dataset.names}
     linted.splits = dict(sorted(Counter(rows.splits).items()))
     report.extend(_similar(rows, settings))
     report.extend(_leaks(rows))
@@ -126,6 +133,7 @@ class _Checked:
         self.splits: list[str] = []
         self.sequences: list[str] = []
         self.hashes: list[int | None] = []
+        self.digests: list[str] = []
         self.classes: Counter[str] = Counter()
         self.by_split: dict[str, Counter[str]] = {}
         self.missing = 0
@@ -138,6 +146,7 @@ class _Checked:
         self.splits += columns["split"]
         self.sequences += columns["sequence"]
         self.hashes += [None if h is None else int(h, 16) for h in columns["hash"]]
+        self.digests += columns["digest"]
         self.missing += columns["has_picture"].count(False)
         for split, names, counts in zip(
             columns["split"], columns["labels"], columns["counts"], strict=True
@@ -164,24 +173,28 @@ class _Checked:
 
 
 def check_group(
-    index: Path, root: Path, settings: LintSettings, unit: str
+    index: Path, root: Path, settings: LintSettings, targets: Mapping[str, str] | None, unit: str
 ) -> Iterator[pa.RecordBatch]:
-    """Check one row group of an index; the rows of CHECKED."""
+    """Check one row group of an index; the rows of CHECKED. targets: see Dataset.targets."""
     store = ParquetStore(index)
     group = int(unit)
     columns = Columns(store.group(group))
+    if targets is not None:
+        columns = Columns(relabelled(columns, targets))
     findings: list[list[Finding]] = [[] for _ in range(columns.pictures)]
     for picture, finding in _check_boxes(columns, settings):
         findings[picture].append(finding)
     hashes: list[int | None] = []
+    digests: list[str] = []
     present: list[bool] = []
     fence = Fence(root)
     is_bag = store.meta["format"] == "rosbag2"
     for picture in range(columns.pictures):
-        found, value, there = _check_picture(columns, picture, fence, settings.decode, is_bag)
-        findings[picture] += found
-        hashes.append(value)
-        present.append(there)
+        looked = _check_picture(columns, picture, fence, settings.decode, is_bag)
+        findings[picture] += looked.findings
+        hashes.append(looked.hash)
+        digests.append(looked.digest)
+        present.append(looked.is_there)
     names, ends, counts = _class_counts(columns)
     items = [item for group_ in findings for item in group_]
     finding_ends = np.cumsum([0, *map(len, findings)])
@@ -191,6 +204,7 @@ def check_group(
         *(columns.batch.column(name) for name in ("image", "name", "split", "sequence")),
         pa.array(present, pa.bool_()),
         pa.array([None if h is None else f"{h:016x}" for h in hashes], pa.string()),
+        pa.array(digests, pa.string()),
         lists(ends, pa.array(names, pa.string())),
         lists(ends, pa.array(counts, pa.int64())),
         lists(finding_ends, finding_array(items)),
@@ -291,10 +305,20 @@ def _duplicates(
     return repeated
 
 
+@dataclass(frozen=True)
+class _Looked:
+    """Findings of the file itself, whether there is one, its hash when decoded, and for hash 0 a
+    digest of its pixels."""
+
+    findings: list[Finding]
+    is_there: bool
+    hash: int | None = None
+    digest: str = ""
+
+
 def _check_picture(
     columns: Columns, picture: int, fence: Fence, decode: bool, is_bag: bool
-) -> tuple[list[Finding], int | None, bool]:
-    """Findings of the file itself, its hash when decoded, and whether there is one."""
+) -> _Looked:
     image, name = columns.values("image")[picture], columns.values("name")[picture]
     source, line = columns.values("source")[picture], columns.values("line")[picture]
 
@@ -302,19 +326,22 @@ def _check_picture(
         return Finding(severity, code, text, image or source, 0 if image else line, name)
 
     if not image:
-        return [fault("picture-missing", f"there is no picture {name!r}", "warning")], None, False
+        return _Looked(
+            [fault("picture-missing", f"there is no picture {name!r}", "warning")], False
+        )
     if is_bag:
         return _check_recorded(fence.root, image, decode, fault)
     path = fence.root / image
     try:
         header = read_header(fence.check(image))
         value = check_and_hash(path) if decode else None
+        digest = pixel_digest(path) if value == 0 else ""
     except InputError as error:
         text = str(error).removeprefix(f"{path}: ")
         if "leads out" in text:
-            return [fault("outside-root", text)], None, False
+            return _Looked([fault("outside-root", text)], False)
         there = path.is_file()
-        return [fault("picture-corrupt" if there else "picture-missing", text)], None, there
+        return _Looked([fault("picture-corrupt" if there else "picture-missing", text)], there)
     findings = []
     width, height = columns.values("width")[picture], columns.values("height")[picture]
     if header.orientation != 1:
@@ -334,30 +361,34 @@ def _check_picture(
                 f"picture has {header.width}x{header.height}",
             )
         )
-    return findings, value, True
+    return _Looked(findings, True, value, digest)
 
 
-def _check_recorded(
-    root: Path, image: str, decode: bool, fault: Any
-) -> tuple[list[Finding], int | None, bool]:
+def _check_recorded(root: Path, image: str, decode: bool, fault: Any) -> _Looked:
     if not decode:
-        return [], None, True
+        return _Looked([], True)
     from perception.datasets.formats.rosbag2 import load_picture
 
     try:
         pixels = load_picture(bag_picture(root, image))
     except InputError as error:
-        return [fault("picture-corrupt", str(error))], None, True
-    return [], difference_hash(np.ascontiguousarray(pixels[:, :, 1])), True
+        return _Looked([fault("picture-corrupt", str(error))], True)
+    value = difference_hash(np.ascontiguousarray(pixels[:, :, 1]))
+    return _Looked([], True, value, "" if value else array_digest(pixels))
 
 
 def _similar(rows: _Checked, settings: LintSettings) -> Iterator[Finding]:
     """Groups of pictures that look alike, those that span splits as errors."""
-    # A picture without structure has the hash 0 and looks like every other such picture.
+    # A picture without structure has the hash 0, as every other such picture: only those with the
+    # same pixels are alike.
+    plain: dict[str, list[int]] = {}
+    for i, digest in enumerate(rows.digests):
+        if digest:
+            plain.setdefault(digest, []).append(i)
     known = [i for i, value in enumerate(rows.hashes) if value]
     hashes = np.asarray([rows.hashes[i] for i in known], np.uint64)
-    for group in groups_of_similar(hashes, settings.similar):
-        members = [known[i] for i in group]
+    alike = [[known[i] for i in group] for group in groups_of_similar(hashes, settings.similar)]
+    for members in (*alike, *(group for group in plain.values() if len(group) > 1)):
         splits = sorted({rows.splits[i] for i in members})
         crossing = len(splits) > 1
         listed = ", ".join(rows.images[i] for i in members[:10])

@@ -30,7 +30,7 @@ from perception.labels import LabelMap
 IN_MEMORY = 2 * PICTURES_A_BATCH
 """Data sets up to this many pictures are read anew each time; larger ones get an index."""
 
-INDEX_VERSION = 1
+INDEX_VERSION = 2
 
 
 def open_dataset(
@@ -50,7 +50,12 @@ def open_dataset(
     """
     format, path, guessed = resolve(str(spec))
     module = format_module(format)
-    plan = module.plan(path)
+    try:
+        plan = module.plan(path)
+    except InputError as error:
+        # Of an archive the cache folder is named, which says nothing to whoever named the archive.
+        name = str(spec).removeprefix(f"{format}:")
+        raise InputError(str(error).replace(str(path), name)) from None
     store = _from_index(index or index_path(plan, path), plan)
     if store is None:
         batches = module.read(plan, plan.units) if engine is None else engine.read(plan)
@@ -70,12 +75,12 @@ def resolve(spec: str) -> tuple[str, Path, str]:
     claims = {name: reason for name in FORMATS if (reason := format_module(name).claims(path))}
     if not claims:
         raise InputError(
-            f"{path}: no data set of a known format found here, expected one of "
-            f"{', '.join(FORMATS)}; name it as FORMAT:{path}"
+            f"{spec}: no data set of a known format found here, expected one of "
+            f"{', '.join(FORMATS)}; name it as FORMAT:{spec}"
         )
     if len(claims) > 1:
         found = "; ".join(f"{name} ({reason})" for name, reason in claims.items())
-        raise InputError(f"{path}: holds more than one format: {found}; name it as FORMAT:{path}")
+        raise InputError(f"{spec}: holds more than one format: {found}; name it as FORMAT:{spec}")
     name, reason = next(iter(claims.items()))
     return name, path, reason
 
@@ -116,7 +121,13 @@ def _from_index(path: Path, plan: Plan) -> Store | None:
         store = ParquetStore(path)
     except InputError:
         return None  # damaged, or of another version: it is rebuilt from the labels
-    return store if store.meta.get("fingerprint") == fingerprint(plan) else None
+    if store.meta.get("fingerprint") != fingerprint(plan):
+        return None
+    if plan.format == "coco":
+        from perception.datasets.formats.coco import is_current
+
+        return store if is_current(plan.root, store.meta["facts"]) else None
+    return store
 
 
 def build(plan: Plan, batches: Iterable[pa.RecordBatch], path: Path) -> Store:
@@ -139,7 +150,7 @@ class _Gathered:
         self._findings = list(plan.findings)
         self._labels: dict[str, None] = {}
         self._declared: dict[str, None] = {}
-        self._facts: dict[str, Any] = {}
+        self._facts: dict[str, dict[str, Any]] = {}
 
     def groups(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Batches of about PICTURES_A_BATCH rows; rows without a picture end in the meta data."""
@@ -165,7 +176,8 @@ class _Gathered:
         for row in loose.select(["labels", "attributes", "findings"]).to_pylist():
             self._findings.extend(Finding(**item) for item in row["findings"] or [])
             self._declared.update(dict.fromkeys(row["labels"] or []))
-            self._facts.update(json.loads(row["attributes"] or "{}"))
+            for fact, values in json.loads(row["attributes"] or "{}").items():
+                self._facts.setdefault(fact, {}).update(values)
         return batch.filter(images.is_valid())
 
     def meta(self) -> dict[str, Any]:

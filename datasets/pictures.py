@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from dataclasses import dataclass
 from io import BytesIO
@@ -111,6 +112,19 @@ def check_and_hash(path: Path) -> int:
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
         raise InputError(f"{path}: {_reason(error)}") from None
     return difference_hash(grey)
+
+
+def pixel_digest(path: Path) -> str:
+    """The same for pictures whose pixels are the same; raises InputError as `load` does.
+
+    For those without structure, whose difference hash is 0 whatever their colour.
+    """
+    return array_digest(load(path))
+
+
+def array_digest(pixels: npt.NDArray[np.uint8]) -> str:
+    """SHA-256 of size and pixels."""
+    return hashlib.sha256(repr(pixels.shape).encode() + pixels.tobytes()).hexdigest()
 
 
 def difference_hash(grey: npt.NDArray[np.uint8]) -> int:

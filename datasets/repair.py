@@ -11,31 +11,40 @@ import numpy.typing as npt
 from perception.datasets.convert import Converted, convert
 from perception.datasets.dataset import Dataset
 from perception.datasets.report import Report
-from perception.datasets.sample import PER_BOX, Sample
+from perception.datasets.sample import Sample
 from perception.files import write_json
 
 REPORT = "repairs.json"
-_UNUSABLE = frozenset({"picture-missing", "picture-corrupt", "bad-picture", "outside-root"})
+OUTSIDE = "outside-root"
+_UNUSABLE = frozenset({"picture-missing", "picture-corrupt", "bad-picture", OUTSIDE})
 
 
 def repair(dataset: Dataset, found: Report, target: str) -> Converted:
     """Write `FORMAT:OUT` without unusable pictures, with boxes clipped and repeats taken out.
 
     Boxes without width or height and with swapped corners are left out: nobody knows what was
-    meant. Pictures with an Exif rotation are turned. Every change is in the report, which is also
-    written to OUT/repairs.json. found: what `lint` reported. The original is not touched.
+    meant. Pictures with an Exif rotation are turned. A picture of another size than its labels are
+    for stays as it is, boxes and all: it may have been turned or scaled since. Every change is in
+    the report, which is also written to OUT/repairs.json. found: what `lint` reported. The original
+    is not touched.
     """
     changes = Report()
-    unusable = {item.file or item.picture for item in found.findings if item.code in _UNUSABLE}
+    unusable = {item.file for item in found.findings if item.code in _UNUSABLE and item.file}
+    outside = {(item.file, item.picture) for item in found.findings if item.code == OUTSIDE}
+    mismatched = {item.file for item in found.findings if item.code == "size-mismatch"}
     relative = str(dataset.root)
 
     def change(sample: Sample) -> Sample | None:
         file = str(sample.image)[len(relative) + 1 :] if isinstance(sample.image, Path) else ""
-        if file in unusable:
+        if file in mismatched:
+            text = "left as it is: it has another size than its labels are for"
+            changes.add("warning", "picture-untouched", text, file=file, picture=sample.name)
+            return sample
+        if file in unusable or (sample.source, sample.name) in outside:
             changes.add(
                 "info",
                 "picture-left-out",
-                "the picture is missing or damaged",
+                "the picture is missing, damaged or outside the data set's folder",
                 file=file,
                 picture=sample.name,
             )
@@ -72,7 +81,9 @@ def _repaired(sample: Sample, changes: Report) -> Sample:
         twice[i] = keys[i].tobytes() in seen
         seen.add(keys[i].tobytes())
     _note(sample, twice, "box-left-out", "there twice", changes)
-    return chosen(replace_boxes(sample, boxes), np.flatnonzero(keep & ~twice))
+    changed = (boxes != sample.truth.boxes).any(axis=1)
+    repaired = replace(replace_boxes(sample, boxes), area=np.where(changed, np.nan, sample.area))
+    return repaired.chosen(np.flatnonzero(keep & ~twice))
 
 
 def _note(
@@ -93,14 +104,3 @@ def _note(
 def replace_boxes(sample: Sample, boxes: npt.NDArray[np.float32]) -> Sample:
     """The sample with other corners, float32 (N, 4)."""
     return replace(sample, truth=replace(sample.truth, boxes=boxes))
-
-
-def chosen(sample: Sample, rows: npt.NDArray[np.int64]) -> Sample:
-    """The sample with only some of its boxes."""
-    return replace(
-        sample,
-        truth=sample.truth[rows],
-        **{name: getattr(sample, name)[rows] for name in ("scored", *PER_BOX)},
-        box_ids=tuple(sample.box_ids[i] for i in rows),
-        box_attributes=tuple(sample.box_attributes[i] for i in rows),
-    )

@@ -35,8 +35,8 @@ class Finding:
         return f"{self.file}:{self.line}" if self.line else self.file
 
     def __str__(self) -> str:
-        where = f"{self.where}: " if self.file else ""
-        return f"{where}{self.severity}: {self.message} [{self.code}]"
+        where = self.where if self.file else self.picture
+        return f"{where}: " * bool(where) + f"{self.severity}: {self.message} [{self.code}]"
 
 
 @dataclass

@@ -39,6 +39,7 @@ PER_BOX: dict[str, tuple[pa.DataType, int, Any]] = {
     "points": (pa.int64(), 1, -1),
     "velocity": (pa.float32(), 3, np.nan),
     "boxes_3d": (pa.float32(), 7, np.nan),
+    "area": (pa.float64(), 1, np.nan),
     "box_attributes": (pa.string(), 1, ""),
 }
 """Optional list columns: value type, values a box, default. An empty list means all default."""
@@ -74,8 +75,8 @@ def to_text(attributes: Mapping[str, object] | None) -> str:
     """Attributes as JSON with sorted keys, "" when there are none."""
     if not attributes:
         return ""
-    flat = {str(key): scalar_text(value) for key, value in attributes.items()}
-    return json.dumps(flat, sort_keys=True, ensure_ascii=False)
+    plain = {str(key): value for key, value in attributes.items()}
+    return json.dumps(plain, sort_keys=True, ensure_ascii=False, default=str)
 
 
 def scalar_text(value: object) -> str:
@@ -168,10 +169,11 @@ class Rows:
         self._findings.extend(findings)
         self._finding_ends[-1] = len(self._findings)
 
-    def declare(self, names: Sequence[str], facts: Mapping[str, object]) -> None:
+    def declare(self, names: Sequence[str], facts: Mapping[str, Mapping[str, Any]]) -> None:
         """Say the class names in their order, and facts to keep, before any picture.
 
-        For files that only tell them after everything else was read.
+        The facts of several files are joined key by key. For files that only tell them after
+        everything else was read.
         """
         self.picture("", None, attributes=facts)
         self._labels.extend(names)
@@ -344,6 +346,43 @@ class Columns:
         if is_text:
             return values
         return values.reshape(count, width) if width > 1 else values
+
+
+def relabelled(columns: Columns, targets: Mapping[str, str]) -> pa.RecordBatch:
+    """The batch with other class names; boxes of a class whose target is "" are ignore regions."""
+    codes, used = columns.labels()
+    names = [targets[name] for name in used]
+    kept = np.asarray([bool(name) for name in names] or [True])[codes]
+    ends = np.concatenate([[0], np.cumsum(kept)])[columns.starts]
+    regions, ignore_ends = list[npt.NDArray[np.float32]](), [0]
+    for p in range(columns.pictures):
+        boxes = slice(columns.starts[p], columns.starts[p + 1])
+        regions.append(columns.ignore[columns.ignore_starts[p] : columns.ignore_starts[p + 1]])
+        regions.append(columns.boxes[boxes][~kept[boxes]])
+        ignore_ends.append(ignore_ends[-1] + 4 * (len(regions[-2]) + len(regions[-1])))
+    per_box = {name: columns.per_box(name) for name in PER_BOX if columns.has(name)}
+    findings = [items or [] for items in columns.values("findings")]
+    return assemble(
+        {name: columns.values(name) for name in PER_PICTURE},
+        ends,
+        columns.boxes[kept],
+        pa.array([names[code] for code in codes[kept]], pa.string()),
+        {
+            name: [value for value, keep in zip(values, kept, strict=True) if keep]
+            if isinstance(values, list)
+            else values[kept]
+            for name, values in per_box.items()
+        },
+        ignore=(np.asarray(ignore_ends, np.int64), _flat_list(regions)),
+        findings=(
+            np.cumsum([0, *map(len, findings)]),
+            [Finding(**item) for items in findings for item in items],
+        ),
+    )
+
+
+def _flat_list(regions: Sequence[npt.NDArray[np.float32]]) -> list[float]:
+    return [float(value) for region in regions for value in region.reshape(-1)]
 
 
 def _offsets(column: pa.Array) -> npt.NDArray[np.int64]:

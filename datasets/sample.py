@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from perception.datasets.rows import scalar_text
 from perception.detections import Detections
 
 
@@ -26,6 +28,19 @@ class BagPicture:
     inner: int
 
 
+class Attributes(dict[str, str]):
+    """Attributes as text; `typed` has the values as the JSON of the data set has them."""
+
+    def __init__(self, typed: Mapping[str, Any]) -> None:
+        super().__init__((key, scalar_text(value)) for key, value in typed.items())
+        self.typed = typed
+
+
+def typed(attributes: Mapping[str, str]) -> dict[str, Any]:
+    """Attributes for JSON: numbers and flags where the data set had them, else text."""
+    return dict(attributes.typed if isinstance(attributes, Attributes) else attributes)
+
+
 PER_BOX = (
     "crowd",
     "occlusion",
@@ -34,6 +49,7 @@ PER_BOX = (
     "points",
     "velocity",
     "boxes_3d",
+    "area",
     "lines",
 )
 """Arrays of a Sample, and columns of a data set, with one row for each box."""
@@ -58,6 +74,7 @@ class Sample:
     velocity: float32 (N, 3), m/s in the frame of the data set's poses, NaN unknown.
     boxes_3d: float32 (N, 7), geometric centre x y z, length, height, width (m) and yaw (rad) in the
         camera's optical frame (x right, y down, z forward; yaw about y), NaN unknown.
+    area: float64 (N,), square pixels of the object's outline, NaN where only the box is known.
     box_ids: identity of each box in the data set, "" unknown.
     lines: int64 (N,), line of each box in `source`, 0 unknown.
     box_attributes: free attributes of each box.
@@ -79,6 +96,7 @@ class Sample:
     points: npt.NDArray[np.int64]
     velocity: npt.NDArray[np.float32]
     boxes_3d: npt.NDArray[np.float32]
+    area: npt.NDArray[np.float64]
     box_ids: tuple[str, ...]
     lines: npt.NDArray[np.int64]
     box_attributes: tuple[Mapping[str, str], ...]
@@ -98,3 +116,13 @@ class Sample:
         nuScenes scores no box without a lidar or radar point (nuscenes-devkit#405).
         """
         return np.asarray(self.points != 0)
+
+    def chosen(self, rows: npt.NDArray[np.int64]) -> Sample:
+        """The sample with only some of its boxes."""
+        return replace(
+            self,
+            truth=self.truth[rows],
+            **{name: getattr(self, name)[rows] for name in ("scored", *PER_BOX)},
+            box_ids=tuple(self.box_ids[i] for i in rows),
+            box_attributes=tuple(self.box_attributes[i] for i in rows),
+        )

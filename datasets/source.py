@@ -7,13 +7,14 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import cv2
 import numpy as np
 
 from perception.datasets.dataset import Dataset
 from perception.datasets.pictures import load, read_header
-from perception.datasets.report import Report
+from perception.datasets.report import Finding, Report, Severity
 from perception.datasets.sample import BagPicture, Sample
 from perception.datasets.text import check_inside
 from perception.errors import InputError
@@ -33,25 +34,31 @@ FEATURES: dict[str, tuple[str, Callable[[Sample], int]]] = {
     "score": ("scores", lambda s: int(s.scored.sum())),
     "track_id": ("track ids", lambda s: int((s.truth.track_ids >= 0).sum())),
     "box_id": ("box ids", lambda s: sum(map(bool, s.box_ids))),
-    "crowd": ("crowd flags", lambda s: int(s.crowd.sum())),
+    "crowd": ("boxes that cover a group", lambda s: int(s.crowd.sum())),
     "occlusion": ("occlusions", lambda s: int((~np.isnan(s.occlusion)).sum())),
     "truncation": ("truncations", lambda s: int((~np.isnan(s.truncation)).sum())),
     "distance": ("distances", lambda s: int((~np.isnan(s.distance)).sum())),
     "points": ("counts of lidar and radar points", lambda s: int((s.points >= 0).sum())),
     "velocity": ("velocities", lambda s: int((~np.isnan(s.velocity[:, 0])).sum())),
     "boxes_3d": ("3-D boxes", lambda s: int((~np.isnan(s.boxes_3d[:, 0])).sum())),
+    "area": ("areas of outlines", lambda s: int((~np.isnan(s.area)).sum())),
     "box_attributes": ("attributes of boxes", lambda s: sum(map(bool, s.box_attributes))),
 }
 EVERYTHING = frozenset(FEATURES)
+MISSING = "picture-missing"
 
 
 class Source:
     """A data set on its way into another format.
 
+    A box that covers a group is left out where the format cannot say so: it would be taken for one
+    object.
+
     report: what is lost, once `samples` has been read to its end.
     change: makes the sample that is written from the one read, None leaves it out.
     upright: pictures with an Exif rotation are written turned, and without it.
-    later: picture files are not copied but listed in `copies` (from, to), for an engine to copy.
+    later: picture files are not copied but listed in `copies` for an engine to copy.
+    position: number in the data set of the sample that `samples` handed out last.
     """
 
     def __init__(
@@ -73,7 +80,8 @@ class Source:
         self._copies = pictures
         self._change = change
         self._upright = upright
-        self.copies: list[tuple[str, str]] | None = [] if later else None
+        self.copies: list[Copy] | None = [] if later else None
+        self.position = -1
         self._stems: Counter[str] = Counter()
         self._tally: Counter[tuple[str, str]] = Counter()
         self._used = np.zeros(len(self.names), dtype=np.int64)
@@ -81,20 +89,35 @@ class Source:
     def samples(self) -> Iterator[Sample]:
         """Every sample once, in order; counts what the format cannot hold."""
         lost = Counter[str]()
+        absent: list[str] = []
         checks = [(name, count) for name, (_, count) in FEATURES.items() if name not in self._holds]
-        for original in self.dataset:
+        for position, original in enumerate(self.dataset):
+            self.position = position
             sample = original if self._change is None else self._change(original)
             if sample is None:
                 continue
+            if "crowd" not in self._holds and sample.crowd.any():
+                lost["crowd"] += int(sample.crowd.sum())
+                sample = sample.chosen(np.flatnonzero(~sample.crowd))
+            if sample.image is None:
+                absent.append(sample.name)
             self.pictures += 1
             self.boxes += len(sample.truth)
             np.add.at(self._used, sample.truth.labels, 1)
             for name, count in checks:
                 lost[name] += count(sample)
             yield sample
+        if absent and self._copies:
+            # A set of labels alone is as it should be.
+            severity: Severity = "info" if len(absent) == self.pictures else "error"
+            text = f"{len(absent)} pictures have no picture file to copy, the first: {absent[0]}"
+            self.report.add(severity, "no-picture", text)
         for name, (title, _) in FEATURES.items():
             if lost[name]:
                 self.report.add("info", f"lost-{name}", f"{lost[name]} {title} are lost")
+        if self.dataset.info and "info" not in self._holds:
+            keys = ", ".join(sorted(self.dataset.info))
+            self.report.add("info", "lost-info", f"what the set says of itself is lost: {keys}")
         for (code, message), times in self._tally.items():
             self.report.add("info", code, f"{message} ({times} times)")
 
@@ -141,26 +164,46 @@ class Source:
         if not self._copies:
             return name
         if sample.image is None:
-            self.tally("no-picture", "there is no picture file to copy")
             return name
         name = stem + sample.image.suffix
         root = self.dataset.root
         relative = os.path.relpath(sample.image, root)
+        copy = Copy(relative, str((out / name).absolute()), sample.name)
+        if self._upright:
+            copy = copy._replace(upright_size=(sample.width, sample.height))
         if self.copies is not None:
-            self.copies.append((relative, str((out / name).absolute())))
+            self.copies.append(copy)
         else:
-            copy_picture(root, relative, out / name, self._upright, sample.name, self.report)
+            copy_picture(root, copy, self.report)
         return name
 
 
-def copy_picture(
-    root: Path, relative: str, target: Path, upright: bool, name: str, report: Report
-) -> None:
-    """Copy root/relative to `target`; what goes wrong is itemised for the picture `name`."""
+class Copy(NamedTuple):
+    """A picture to copy.
+
+    source: path below the data set's root; target: full path; name: as the data set names it.
+    upright_size: size of the picture that its labels are for, when an Exif rotation is to be
+        applied; a picture of another size is copied as it is, because its labels may be for the
+        picture before the rotation.
+    """
+
+    source: str
+    target: str
+    name: str
+    upright_size: tuple[int, int] | None = None
+
+
+def copy_picture(root: Path, copy: Copy, report: Report) -> None:
+    """Copy one picture; what goes wrong is itemised."""
+    name, target = copy.name, Path(copy.target)
     try:
-        path = check_inside(root, relative)
+        path = check_inside(root, copy.source)
         target.parent.mkdir(parents=True, exist_ok=True)
-        turned = read_header(path).orientation if upright else 1
+        turned = 1
+        if copy.upright_size is not None and path.is_file():
+            header = read_header(path)
+            if tuple(copy.upright_size) in ((0, 0), (header.width, header.height)):
+                turned = header.orientation
         if turned == 1:
             shutil.copyfile(path, target)
             return
@@ -172,8 +215,18 @@ def copy_picture(
         )
     except InputError as error:
         report.add("error", "bad-picture", str(error), picture=name)
+    except FileNotFoundError:
+        report.add("error", MISSING, f"there is no picture {copy.source}", picture=name)
     except OSError as error:
-        report.add("warning", "no-picture", f"cannot be copied: {error.strerror}", picture=name)
+        report.add("error", "no-picture", f"cannot be copied: {error.strerror}", picture=name)
+
+
+def only_labels(report: Report, pictures: int) -> None:
+    """Say once that none of the pictures is there, instead of once for each."""
+    rest = [finding for finding in report.findings if finding.code != MISSING]
+    if pictures > 1 and len(report) - len(rest) == pictures:
+        text = f"none of the {pictures} pictures is there, only labels are written"
+        report.findings = [*rest, Finding("warning", MISSING, text)]
 
 
 def short(value: float) -> str:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 import numpy as np
 
 from perception.datasets.dataset import Dataset
 from perception.datasets.duplicates import groups_of_similar
-from perception.datasets.pictures import check_and_hash
+from perception.datasets.pictures import check_and_hash, pixel_digest
+from perception.datasets.plan import format_module, format_name
 from perception.datasets.text import check_inside
 from perception.errors import InputError
 
@@ -34,6 +35,20 @@ def parse_shares(text: str) -> dict[str, float]:
     return shares
 
 
+def check_target(target: str, names: Iterable[str]) -> None:
+    """Raise InputError when `FORMAT:OUT` cannot say which split a picture is in."""
+    name = format_name(target.partition(":")[0])
+    usual = ("train", "val", "test")
+    if "split" not in format_module(name).HOLDS:
+        raise InputError(f"--out {target}: {name} has no splits, the division would be lost")
+    strange = [split for split in names if split not in usual]
+    if strange and name != "coco":
+        raise InputError(
+            f"--out {target}: {name} has the splits {', '.join(usual)}, "
+            f"--shares names {', '.join(strange)}"
+        )
+
+
 def split(
     dataset: Dataset,
     shares: Mapping[str, float],
@@ -45,8 +60,8 @@ def split(
     """The split of every picture, in the order of the data set.
 
     by: "sequence" keeps the pictures of a sequence (or, where there is none, of a camera) together
-        and fills the splits to their shares; "hash" puts each picture where the SHA-256 of its name
-        falls, so that it stays there when others are added.
+        and fills the splits to their shares, a picture without either is alone; "hash" puts each
+        picture where the SHA-256 of its name falls, so that it stays there when others are added.
     similar: decode the pictures, and keep those together whose 64-bit hashes differ in at most so
         many bits.
     """
@@ -77,7 +92,7 @@ def split(
 
 def _key(dataset: Dataset, index: int, by: By) -> str:
     sample = dataset[index]
-    if by == "sequence":
+    if by == "sequence" and (sample.sequence or sample.camera):
         return sample.sequence or sample.camera
     return f"{sample.sequence}/{sample.camera}/{sample.name}"
 
@@ -85,11 +100,15 @@ def _key(dataset: Dataset, index: int, by: By) -> str:
 def _joined(dataset: Dataset, keys: list[str], similar: int) -> list[str]:
     """Keys where pictures that look alike have the same one."""
     hashes, known = [], []
+    plain: dict[str, list[int]] = {}  # pictures without structure, by their pixels
     for i, sample in enumerate(dataset):
         if sample.image is not None and not hasattr(sample.image, "bag"):
             try:
                 file = sample.image.relative_to(dataset.root).as_posix()
-                value = check_and_hash(check_inside(dataset.root, file))
+                path = check_inside(dataset.root, file)
+                value = check_and_hash(path)
+                if not value:
+                    plain.setdefault(pixel_digest(path), []).append(i)
             except InputError:
                 continue  # lint reports it; it stays a picture of its own
             if value:
@@ -102,10 +121,11 @@ def _joined(dataset: Dataset, keys: list[str], similar: int) -> list[str]:
             key = leader[key]
         return key
 
-    for group in groups_of_similar(np.asarray(hashes, np.uint64), similar):
-        first = find(keys[known[group[0]]])
+    alike = groups_of_similar(np.asarray(hashes, np.uint64), similar)
+    for group in (*([known[i] for i in group] for group in alike), *plain.values()):
+        first = find(keys[group[0]])
         for member in group[1:]:
-            other = find(keys[known[member]])
+            other = find(keys[member])
             if other != first:
                 leader[max(first, other)] = min(first, other)
                 first = min(first, other)

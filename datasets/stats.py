@@ -69,7 +69,7 @@ class Stats:
 
 def stats(dataset: Dataset) -> Stats:
     """Count a data set, batch by batch."""
-    result = Stats(classes=dict.fromkeys(dataset.source_names, 0))
+    result = Stats(classes=dict.fromkeys(dataset.names, 0))
     sequences: set[str] = set()
     for columns in dataset.columns():
         _add(result, columns)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 import re
@@ -62,6 +63,19 @@ def whole(text: str) -> int:
     if value != int(value):
         raise ValueError(f"{text!r} is not a whole number")
     return int(value)
+
+
+def is_digits(text: str) -> bool:
+    """Whether int() reads `text`, and nothing but 0 to 9 is in it; isdigit() takes ² too."""
+    return text.isascii() and text.isdigit()
+
+
+_WHOLE = re.compile(r"0|-?[1-9][0-9]{0,18}")
+
+
+def is_whole(text: str) -> bool:
+    """Whether `text` is a whole number as JSON writes it: 7, but not 007, 7.0 or ²."""
+    return _WHOLE.fullmatch(text) is not None
 
 
 def inside(path: str) -> str | None:
@@ -144,6 +158,17 @@ def usual_split(name: str) -> str:
     return next((split for split in ("train", "val", "test") if last.startswith(split)), name)
 
 
+# train, val2017, validation, test-dev2017, train_images... but not "valley".
+_SPLIT_FOLDER = re.compile(
+    r"(train|val|test)(ing|id|idation)?([-_]?(dev|set|split|images))?[-_]?\d*", re.IGNORECASE
+)
+
+
+def folder_split(part: str) -> str:
+    """train, val or test where a folder is called after a split, else ""."""
+    return usual_split(part) if _SPLIT_FOLDER.fullmatch(part) else ""
+
+
 class Pictures:
     """The picture files below a root, found by name."""
 
@@ -156,26 +181,76 @@ class Pictures:
             name = file.rpartition("/")[2]
             self._by_name.setdefault(name, []).append(file)
             self._by_stem.setdefault(os.path.splitext(name)[0], []).append(file)
+        self._common = self._in_all_folders()
 
-    def find(self, name: str, near: str = "") -> str:
-        """The picture that a label file calls `name`, "" when there is none.
+    def find(self, name: str, near: str = "") -> list[str]:
+        """The pictures that a label file of the folder `near` may call `name`: one, none, several.
 
-        Looked for below `near` first, then by its whole path, then by its last part. Of several
-        files of that name the one whose path shares most with `near` is taken.
+        Looked for below `near` first, then by its whole path. A name with folders needs a picture
+        whose path ends so. Of a bare name the picture's folders must be those of `near`, or some
+        of them, or these and others: frame 1 of one sequence is not frame 1 of another.
         """
         relative = inside(name)
         if relative is None:
-            return ""
+            return []
         joined = f"{near}/{relative}" if near else relative
         for candidate in (joined, relative):
             if candidate in self._all:
-                return candidate
-        last = relative.rpartition("/")[2]
+                return [candidate]
+        folder, _, last = relative.rpartition("/")
         found = self._by_name.get(last) or self._by_stem.get(os.path.splitext(last)[0], [])
-        tails = [file for file in found if file.endswith(f"/{relative}")] or found
-        return max(tails, key=lambda file: _shared(file, near), default="")
+        if folder:
+            stem = os.path.splitext(relative)[0]
+            found = [file for file in found if os.path.splitext(file)[0].endswith(f"/{stem}")]
+        wanted = _telling(f"{near}/{folder}")
+        folders = {file: _telling(file.rpartition("/")[0]) - self._common for file in found}
+        same = [file for file in found if folders[file] == wanted]
+        if folder:
+            return same or found
+        return same or [f for f in found if folders[f] < wanted or wanted < folders[f]]
+
+    def _in_all_folders(self) -> frozenset[str]:
+        """The folders that every picture is in; such a one tells no pictures apart."""
+        folders = {file.rpartition("/")[0] for file in self.files}
+        common = frozenset.intersection(*map(_telling, folders)) if folders else frozenset()
+        return frozenset(part for part in common if not folder_split(part))
 
 
-def _shared(file: str, near: str) -> int:
-    parts = set(file.split("/")[:-1])
-    return sum(part in parts for part in near.split("/") if part)
+_USUAL_FOLDERS = frozenset(
+    [
+        "annotations",
+        "annotation",
+        "labels",
+        "label",
+        "xml",
+        "xmls",
+        "jpegimages",
+        "images",
+        "image",
+        "imgs",
+        "img",
+        "pictures",
+        "data",
+        "frames",
+        "track",
+        "100k",
+        "10k",
+    ]
+)
+
+
+def _telling(folder: str) -> frozenset[str]:
+    """The folders of a path but those that only say what kind of file is in them."""
+    parts = (part for part in folder.split("/") if part)
+    return frozenset(part for part in parts if part.lower() not in _USUAL_FOLDERS)
+
+
+def listing_digest(root: Path) -> str:
+    """Changes when a picture below `root` comes, goes or has another name."""
+    return hashlib.sha256("\n".join(walk(root, PICTURE_SUFFIXES)).encode()).hexdigest()
+
+
+def several(found: Sequence[str]) -> str:
+    """What to remark when several pictures could be meant."""
+    shown = ", ".join(found[:3]) + (" and others" if len(found) > 3 else "")
+    return f"{len(found)} pictures may be meant, none is taken: {shown}"

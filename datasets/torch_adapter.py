@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from perception.datasets.dataset import Dataset
-from perception.datasets.repair import chosen
 from perception.datasets.sample import Sample
 from perception.errors import InputError
 
@@ -66,7 +65,7 @@ class TorchDataset:
         if good.all():
             return sample
         if self.skip_degenerate:
-            return chosen(sample, np.flatnonzero(good))
+            return sample.chosen(np.flatnonzero(good))
         i = int(np.flatnonzero(~good)[0])
         raise InputError(
             f"{self.dataset.root / sample.source}:{int(sample.lines[i])}: box "

@@ -20,7 +20,6 @@ from perception.datasets import Sample, open_dataset
 from perception.datasets.convert import convert
 from perception.datasets.engine import LocalEngine
 from perception.datasets.lint import LintSettings, lint
-from perception.datasets.repair import chosen
 from perception.datasets.split import By, parse_shares, split
 
 
@@ -29,7 +28,7 @@ def without_low_boxes(sample: Sample, least_height: float) -> Sample:
     background, and need not find them."""
     boxes = sample.truth.boxes
     low = boxes[:, 3] - boxes[:, 1] < least_height
-    kept = chosen(sample, np.flatnonzero(~low))
+    kept = sample.chosen(np.flatnonzero(~low))
     return replace(kept, ignore=np.concatenate([sample.ignore, boxes[low]]))
 
 

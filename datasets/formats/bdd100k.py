@@ -16,12 +16,22 @@ from typing import Any
 import pyarrow as pa
 
 from perception.datasets.jsonstream import Piece, Truncated, head, pieces
+from perception.datasets.pictures import read_header
 from perception.datasets.plan import Plan
 from perception.datasets.report import Report
 from perception.datasets.rows import PICTURES_A_BATCH, Rows, to_text
-from perception.datasets.sample import Sample
+from perception.datasets.sample import Sample, typed
 from perception.datasets.source import Source, short
-from perception.datasets.text import LIMIT, Pictures, inside, walk
+from perception.datasets.text import (
+    LIMIT,
+    Fence,
+    Pictures,
+    inside,
+    is_digits,
+    listing_digest,
+    several,
+    walk,
+)
 from perception.errors import InputError
 
 HOLDS = frozenset(
@@ -75,7 +85,7 @@ def plan(path: Path) -> Plan:
     if not chosen:
         raise InputError(f"{path}: no json with BDD100K or Scalabel frames found here")
     units = tuple(file.relative_to(root).as_posix() for file in chosen)
-    return Plan("bdd100k", root, units, None, units)
+    return Plan("bdd100k", root, units, None, units, {"pictures": listing_digest(root)})
 
 
 def read(plan: Plan, units: Iterable[str]) -> Iterator[pa.RecordBatch]:
@@ -89,6 +99,7 @@ class _File:
     def __init__(self, root: Path, unit: str, pictures: Pictures, several: bool) -> None:
         self.root, self.unit, self.pictures = root, unit, pictures
         self.report = Report()
+        self.fence = Fence(root)
         self.size = (0, 0)
         stem = os.path.splitext(unit.rpartition("/")[2])[0]
         self.split = next((s for s in ("train", "val", "test") if s in stem.split("_")), "")
@@ -125,10 +136,13 @@ class _File:
         rows.findings(self.report.findings)
         yield rows.batch()
 
+    def _error(self, code: str, message: str, line: int, picture: str) -> None:
+        self.report.add("error", code, message, file=self.unit, line=line, picture=picture)
+
     def _config(self, piece: Piece) -> None:
         try:
             config = json.loads(b"{" + piece.text + b"}")
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             self.report.add("error", "bad-json", f"config: {error}", file=self.unit)
             return
         size = config.get("imageSize")
@@ -148,26 +162,33 @@ class _File:
             )
             return
         video = str(frame.get("videoName") or frame.get("video_name") or "")
-        image = self.pictures.find(f"{video}/{name}" if video else name, self.split)
+        found = self.pictures.find(f"{video}/{name}" if video else name, self.split)
+        if video and not found:  # pictures without a folder for each video
+            found = self.pictures.find(name, f"{self.split}/{video}")
+        image = found[0] if len(found) == 1 else ""
+        if len(found) > 1:
+            self._error("ambiguous-picture", several(found), line, name)
         if not image and inside(name) is None:
-            self.report.add(
-                "error",
-                "outside-root",
-                f"{name!r} leads out of the data set's folder",
-                file=self.unit,
-                line=line,
-                picture=name,
-            )
+            message = f"{name!r} leads out of the data set's folder"
+            self._error("outside-root", message, line, name)
         size = frame.get("size") if isinstance(frame.get("size"), dict) else {}
         attributes = frame.get("attributes")
         index = frame.get("frameIndex", frame.get("frame_index", -1))
+        width = _pixels(size.get("width")) or self.size[0]
+        height = _pixels(size.get("height")) or self.size[1]
+        if image and not (width and height):
+            try:
+                header = read_header(self.fence.check(image))
+                width, height = header.width, header.height
+            except InputError as error:
+                self.report.add("error", "bad-picture", str(error), file=image, picture=name)
         rows.picture(
             name,
             image,
             split=self.split,
             sequence=video,
-            width=_pixels(size.get("width")) or self.size[0],
-            height=_pixels(size.get("height")) or self.size[1],
+            width=width,
+            height=height,
             frame=index if isinstance(index, int) and abs(index) < 2**62 else -1,
             attributes=attributes if isinstance(attributes, dict) else None,
             source=self.unit,
@@ -221,7 +242,7 @@ def _details(label: Mapping[str, Any]) -> dict[str, Any]:
     identity = label.get("id")
     if identity is not None:
         extra["box_ids"] = str(identity)
-        if str(identity).isdigit() and len(str(identity)) < 18:
+        if is_digits(str(identity)) and len(str(identity)) < 18:
             extra["track_ids"] = int(identity)
     score = label.get("score")
     if _usable(score):
@@ -295,7 +316,7 @@ def _written(sample: Sample, name: str, names: tuple[str, ...]) -> dict[str, Any
     if sample.frame >= 0:
         frame["frameIndex"] = sample.frame
     if sample.attributes:
-        frame["attributes"] = dict(sample.attributes)
+        frame["attributes"] = typed(sample.attributes)
     if sample.width:
         frame["size"] = {"width": sample.width, "height": sample.height}
     frame["labels"] = [_written_label(sample, i, names) for i in range(len(sample.truth))]
@@ -306,7 +327,7 @@ def _written_label(sample: Sample, i: int, names: tuple[str, ...]) -> dict[str, 
     track = int(sample.truth.track_ids[i])
     attributes: dict[str, Any] = {
         key: json.loads(value) if value in ("true", "false") else value
-        for key, value in sample.box_attributes[i].items()
+        for key, value in typed(sample.box_attributes[i]).items()
     }
     # A flag under any spelling is kept; another format's level gives way to the flag.
     known = {key.lower() for key, value in attributes.items() if isinstance(value, bool)}
@@ -315,7 +336,7 @@ def _written_label(sample: Sample, i: int, names: tuple[str, ...]) -> dict[str, 
             attributes[key] = bool(share > 0)
     if "crowd" not in known and sample.crowd[i]:
         attributes["crowd"] = True
-    identity = sample.box_ids[i] if track < 0 or sample.box_ids[i].isdigit() else str(track)
+    identity = sample.box_ids[i] if track < 0 or is_digits(sample.box_ids[i]) else str(track)
     label: dict[str, Any] = {
         "id": identity or str(i),
         "category": names[int(sample.truth.labels[i])],

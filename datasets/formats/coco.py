@@ -8,10 +8,12 @@ know but other exporters write are read too: `track_id` and `score` of annotatio
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from perception.datasets.jsonstream import Piece, Truncated, head, pieces
+from perception.datasets.pictures import read_header
 from perception.datasets.plan import Plan
 from perception.datasets.report import Finding, Report
 from perception.datasets.rows import (
@@ -33,13 +36,13 @@ from perception.datasets.rows import (
     assemble,
     to_text,
 )
-from perception.datasets.sample import Sample
+from perception.datasets.sample import Sample, typed
 from perception.datasets.source import EVERYTHING, Source, short
-from perception.datasets.text import LIMIT, inside, usual_split
+from perception.datasets.text import LIMIT, Fence, inside, is_whole, usual_split
 from perception.errors import InputError
 
-HOLDS = EVERYTHING
-_KEYS = frozenset({"images", "annotations", "categories"})
+HOLDS = EVERYTHING | {"info"}
+_KEYS = frozenset({"images", "annotations", "categories", "info", "licenses"})
 OCCLUDED_FLAG = 0.5
 """Occlusion written for a mere flag "occluded": some share, nobody knows which."""
 
@@ -61,6 +64,7 @@ class _Image(msgspec.Struct, gc=False):
     stamp_ns: Whole | None = None
     attributes: dict[str, Any] | None = None
     ignore_regions: list[list[float]] | None = None
+    source_id: Any = None
 
 
 class _Annotation(msgspec.Struct, gc=False):
@@ -70,6 +74,7 @@ class _Annotation(msgspec.Struct, gc=False):
     bbox: list[float] | None = None
     iscrowd: int | bool | None = 0
     segmentation: msgspec.Raw = msgspec.Raw()
+    area: Any = None
     score: float | None = None
     track_id: Whole | None = None
     occlusion: float | None = None
@@ -79,11 +84,13 @@ class _Annotation(msgspec.Struct, gc=False):
     velocity: list[float] | None = None
     box_3d: list[float] | None = None
     attributes: dict[str, Any] | None = None
+    source_id: Any = None
 
 
 class _Category(msgspec.Struct):
     id: Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
     name: str
+    supercategory: Any = None
 
 
 _T = TypeVar("_T", _Image, _Annotation, _Category)
@@ -109,6 +116,23 @@ def _files(path: Path) -> list[Path]:
     return [file for file in candidates if _looks_like_coco(file)]
 
 
+_OTHER_LABELS = re.compile(r"(person_keypoints|captions|stuff|panoptic)_")
+
+
+def _without_repeats(files: Sequence[Path]) -> list[Path]:
+    """The files without those that label the pictures of an instances file in another way.
+
+    COCO's own annotations folder lists every picture in up to five files of a split.
+    """
+    instances = {file for file in files if file.name.startswith("instances_")}
+    return [
+        file
+        for file in files
+        if not _OTHER_LABELS.match(file.name)
+        or file.with_name(_OTHER_LABELS.sub("instances_", file.name, count=1)) not in instances
+    ]
+
+
 def _looks_like_coco(file: Path) -> bool:
     start = head(file)
     if not start.startswith(b"{") or re.match(rb'\{\s*"(frames|config)"', start):
@@ -125,7 +149,13 @@ def _looks_like_coco(file: Path) -> bool:
 
 def plan(path: Path) -> Plan:
     """See plan.Format."""
-    files = _files(path)
+    found = _files(path)
+    files = _without_repeats(found)
+    findings = Report()
+    for file in found:
+        if file not in files:
+            text = "not read: an instances file lists the same pictures"
+            findings.add("info", "same-pictures", text, file=file.relative_to(path).as_posix())
     if path.is_file():
         files = [path]
         root = path.parent.parent if path.parent.name == "annotations" else path.parent
@@ -134,7 +164,7 @@ def plan(path: Path) -> Plan:
     if not files:
         raise InputError(f"{path}: no COCO json with images and annotations in this folder")
     units = tuple(file.relative_to(root).as_posix() for file in files)
-    return Plan("coco", root, units, None, units)
+    return Plan("coco", root, units, None, units, findings=tuple(findings.findings))
 
 
 def read(plan: Plan, units: Iterable[str]) -> Iterator[pa.RecordBatch]:
@@ -178,10 +208,13 @@ class _File:
     def __init__(self, root: Path, unit: str, several: bool) -> None:
         self.root, self.unit = root, unit
         self.report = Report()
+        self.fence = Fence(root)
         self.ids: dict[int | str, int] = {}  # image id -> number, in order of first sight
         self.images: list[_Image] = []
         self.image_lines: list[int] = []
         self.categories: dict[int, str] = {}
+        self.facts: dict[str, dict[str, Any]] = {}
+        self.unkept: Counter[tuple[str, str]] = Counter()
         self.boxes = _Boxes()
         self.outlines = 0
         self.split = _split(unit) if several else ""
@@ -201,44 +234,82 @@ class _File:
                 f"{self.outlines} outlines (segmentation) are not kept, only their boxes",
                 file=self.unit,
             )
+        for (what, key), count in self.unkept.items():
+            text = f"{key!r} of {count} {what} is not kept"
+            self.report.add("info", "key-not-kept", text, file=self.unit)
         yield from self._assemble()
 
     def _error(self, code: str, message: str, line: int, picture: str = "") -> None:
         self.report.add("error", code, message, file=self.unit, line=line, picture=picture)
 
     def _take(self, piece: Piece) -> None:
-        if piece.key == "images":
+        if piece.key == "info":
+            if not piece.is_array:
+                self._keep("info", b"{" + piece.text + b"}")
+        elif piece.key == "licenses":
+            self._keep("licenses", b"[" + piece.text.strip(b", \t\r\n") + b"]")
+        elif piece.key == "images":
             images, lines = self._decode(piece, _Image, "image")
             self.images += images
             self.image_lines += lines
             for image in images:
                 self.ids.setdefault(image.id, len(self.ids))
+            if any(isinstance(image.id, str) and is_whole(image.id) for image in images):
+                self.facts["text_ids"] = {self.unit: True}
         elif piece.key == "categories":
             for category, line in zip(*self._decode(piece, _Category, "category"), strict=True):
                 if category.id in self.categories:
                     self._error("duplicate-category", f"category id {category.id} again", line)
                 self.categories.setdefault(category.id, category.name)
+                if isinstance(category.supercategory, str):
+                    above = self.facts.setdefault("supercategories", {})
+                    above[category.name] = category.supercategory
         else:
             self._annotations(piece)
 
+    def _keep(self, fact: str, text: bytes) -> None:
+        """Keep a value of the top level as a fact of this file."""
+        try:
+            self.facts[fact] = {self.unit: json.loads(text)}
+        except (ValueError, RecursionError) as error:
+            self._error("bad-json", f"{fact}: {error}", 0)
+
+    def _count_unkept(self, piece: Piece, kind: type[msgspec.Struct]) -> None:
+        """Count the keys that are read past, as the first and last element of the piece have them.
+
+        Values that say nothing (0, "", null), which exporters write by habit, do not count.
+        """
+        for i in {0, len(piece.starts) - 1} if len(piece.starts) else ():
+            try:
+                element = json.loads(piece.text[piece.starts[i] : piece.ends[i]])
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(element, dict):
+                unknown = {k for k in element if element[k]} - set(kind.__struct_fields__)
+                for key in sorted(unknown):
+                    self.unkept.setdefault((piece.key, key), 0)
+        for what, key in self.unkept:
+            if what == piece.key:
+                self.unkept[what, key] += piece.text.count(json.dumps(key).encode())
+
     def _decode(self, piece: Piece, kind: type[_T], what: str) -> tuple[list[_T], list[int]]:
         """Elements of a piece and their lines; those of the wrong form are itemised."""
+        self._count_unkept(piece, kind)
         try:
             text = b"[" + piece.text.strip(b", \t\r\n") + b"]"
             values = msgspec.json.decode(text, type=list[kind])  # type: ignore[valid-type]
             if len(values) == len(piece.lines):
                 return values, piece.lines.tolist()
-        except msgspec.MsgspecError:
-            values = []
+        except (msgspec.MsgspecError, RecursionError):
+            pass
+        values = []
         lines = []
         if not piece.only_objects():
             line = int(piece.lines[0]) if len(piece.lines) else 0
             self._error("bad-json", f"something beside {what} objects in the list", line)
         for element, line in piece.elements():
             try:
-                # The standard parser takes NaN and 1e400, which other exporters write; whether
-                # the numbers can be used is decided where they are.
-                values.append(msgspec.convert(json.loads(element), kind))
+                values.append(_lenient(element, kind))
                 lines.append(line)
             except (ValueError, RecursionError, msgspec.ValidationError) as error:
                 self._error("bad-json", f"not a usable {what}: {error}", line)
@@ -289,9 +360,15 @@ class _File:
     def _assemble(self) -> Iterator[pa.RecordBatch]:
         rows = Rows()
         names = self._names()
+        first = [image.file_name for image in self.images[:20]]
+        folder = picture_folder(self.root, self.unit, first)
+        self.facts["folders"] = {self.unit: {"folder": folder, "names": first}}
         rows.declare(
             list(dict.fromkeys(names.values())),
-            {"category_ids": {name: number for number, name in reversed(names.items())}},
+            {
+                "category_ids": {name: number for number, name in reversed(names.items())},
+                **self.facts,
+            },
         )
         order, owners, labels, by_picture = self._match(names)
         rows.findings(self.report.findings)
@@ -302,7 +379,6 @@ class _File:
         self.boxes.images, self.boxes.labels = [], []
         more = {name: self.boxes.column(name) for name in self.boxes.more}
         self.boxes.more = {}
-        folder = self._picture_folder()
         codes = pa.array(list(names.values()), pa.string())
         for begin in range(0, len(self.images), PICTURES_A_BATCH):
             stop = min(begin + PICTURES_A_BATCH, len(self.images))
@@ -385,29 +461,6 @@ class _File:
             usable = usable[np.argsort(owners[usable], kind="stable")]
         return usable, owners[usable], labels.astype(np.int16), by_picture
 
-    def _picture_folder(self) -> str:
-        """The folder below the root in which most of the first pictures are."""
-        parent = os.path.dirname(self.unit)
-        split = _split(self.unit)
-        candidates = [
-            "",
-            parent,
-            "images",
-            f"images/{split}",
-            split,
-            f"{parent}/images",
-            f"{parent}/{split}",
-            "data",
-            "train",
-            "val",
-        ]
-        names = [image.file_name for image in self.images[:20]]
-        counts = [
-            sum((self.root / folder / name).exists() for name in names if inside(name))
-            for folder in candidates
-        ]
-        return candidates[int(np.argmax(counts))] if max(counts) else parent
-
     def _pictures(
         self, begin: int, stop: int, folder: str, by_picture: dict[int, list[Finding]]
     ) -> dict[str, list[Any]]:
@@ -422,13 +475,16 @@ class _File:
                 by_picture.setdefault(i, []).append(
                     Finding("error", "outside-root", text, self.unit, line, image.file_name)
                 )
+            width, height = _pixels(image.width), _pixels(image.height)
+            if path and not (width and height):
+                width, height = self._size(path, i, by_picture)
             video = "" if image.video_id is None else str(image.video_id)
             row = (
                 path or "",
                 image.file_name,
                 str(image.id),
-                _pixels(image.width),
-                _pixels(image.height),
+                width,
+                height,
                 image.split or usual_split(self.split),
                 image.sequence or video,
                 image.camera or "",
@@ -441,6 +497,65 @@ class _File:
             for name, value in zip(PER_PICTURE, row, strict=True):
                 columns[name].append(value)
         return columns
+
+    def _size(self, path: str, i: int, by_picture: dict[int, list[Finding]]) -> tuple[int, int]:
+        """Size of a picture whose entry states none; a file that is no picture is itemised."""
+        if not (self.root / path).is_file():
+            return 0, 0
+        try:
+            header = read_header(self.fence.check(path))
+        except InputError as error:
+            name = self.images[i].file_name
+            by_picture.setdefault(i, []).append(
+                Finding("error", "bad-picture", str(error), path, 0, name)
+            )
+            return 0, 0
+        return header.width, header.height
+
+
+def picture_folder(root: Path, unit: str, names: Sequence[str]) -> str:
+    """The folder below the root in which most of the pictures called `names` are."""
+    parent = os.path.dirname(unit)
+    split = _split(unit)
+    candidates = [
+        "",
+        parent,
+        "images",
+        f"images/{split}",
+        split,
+        f"{parent}/images",
+        f"{parent}/{split}",
+        "data",
+        "train",
+        "val",
+    ]
+    counts = [
+        sum((root / folder / name).exists() for name in names if inside(name))
+        for folder in candidates
+    ]
+    return candidates[int(np.argmax(counts))] if max(counts) else parent
+
+
+def is_current(root: Path, facts: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether the pictures are still where they were found when the label files were read."""
+    return all(
+        picture_folder(root, unit, found["names"]) == found["folder"]
+        for unit, found in facts.get("folders", {}).items()
+    )
+
+
+def _lenient(element: bytes, kind: type[_T]) -> _T:
+    """One element; raises ValueError, RecursionError or ValidationError when it is unusable.
+
+    The standard parser takes NaN and 1e400, which other exporters write; whether the numbers can
+    be used is decided where they are.
+    """
+    value = json.loads(element)
+    outline = value.pop("segmentation", None) if kind is _Annotation else None
+    item = msgspec.convert(value, kind)
+    if outline and isinstance(item, _Annotation):
+        item.segmentation = msgspec.Raw(json.dumps(outline).encode())
+    return item
 
 
 def _findings_of(
@@ -464,7 +579,7 @@ def _regions(images: Sequence[_Image]) -> tuple[npt.NDArray[np.int64], list[floa
 
 def _optional(items: Sequence[_Annotation]) -> dict[str, pa.Array | None]:
     """The columns of PER_BOX that these annotations fill, None where all are default."""
-    ids = [item.id for item in items]
+    ids = [item.source_id or item.id for item in items]
     all_whole = all(type(number) is int for number in ids)
     columns: dict[str, list[Any]] = {
         "crowd": [item.iscrowd for item in items],
@@ -476,6 +591,7 @@ def _optional(items: Sequence[_Annotation]) -> dict[str, pa.Array | None]:
         "points": [item.points for item in items],
         "velocity": [item.velocity for item in items],
         "boxes_3d": [item.box_3d for item in items],
+        "area": [_outline_area(item) for item in items],
         "box_attributes": [item.attributes for item in items],
     }
     if any(columns["box_attributes"]):
@@ -510,6 +626,15 @@ def _column(name: str, values: list[Any]) -> pa.Array | None:
         ]
         return pa.array(flat, kind)
     return pa.array([default if value is None else value for value in values], kind)
+
+
+def _outline_area(item: _Annotation) -> float | None:
+    """The stated area where it is not that of the box."""
+    area, box = item.area, item.bbox
+    usable = isinstance(area, int | float) and 0 < area < LIMIT**2
+    if not usable or box is None or area in (box[2] * box[3], round(box[2] * box[3], 4)):
+        return None
+    return float(area)
 
 
 def _category_ids(items: Sequence[_Annotation]) -> npt.NDArray[np.int32]:
@@ -565,13 +690,13 @@ def write(source: Source, out: Path) -> None:
             raw = sample.split or "all"
             split = "".join(c if c.isalnum() or c in "-_." else "_" for c in raw)
             if split not in files:
-                files[split] = _Writer(folder / f"instances_{split}.json")
+                files[split] = _Writer(folder / f"instances_{split}.json", source)
             stem = source.stem(sample, folders=True)
             name = source.put_picture(sample, out / "images", stem)
             files[split].add(sample, name, ids)
             regions += len(sample.ignore)
         for file in files.values():
-            file.finish(source.names, ids)
+            file.finish(ids)
     finally:
         for file in files.values():
             file.close()
@@ -586,42 +711,90 @@ def write(source: Source, out: Path) -> None:
 
 def _category_numbers(source: Source) -> list[int]:
     """The data set's own category ids when it came from COCO, else 1, 2, 3..."""
-    known = source.dataset.store.meta.get("facts", {}).get("category_ids", "")
-    numbers = json.loads(known) if isinstance(known, str) and known else {}
+    numbers = source.dataset.facts.get("category_ids", {})
     if all(name in numbers for name in source.names):
         return [int(numbers[name]) for name in source.names]
     return list(range(1, len(source.names) + 1))
 
 
-class _Writer:
-    """One json file; annotations wait in a second file, so that memory stays constant."""
+class _Ids:
+    """Whole numbers of which none is given out twice."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self) -> None:
+        self._used: set[int] = set()
+        self._free = 1
+
+    def give(self, wanted: str) -> int:
+        """`wanted` where it is a whole number still free, else the next free one."""
+        number = int(wanted) if is_whole(wanted.lstrip("0") or wanted[:1]) else self._free
+        while number in self._used:
+            number = self._free
+            self._free += 1
+        self._used.add(number)
+        return number
+
+
+def picture_id(text: str, source: str, facts: Mapping[str, Mapping[str, Any]]) -> int | str:
+    """The image id as the label file `source` has it: of several files some may have text."""
+    is_text = source in facts.get("text_ids", {}) or not is_whole(text)
+    return text if is_text else int(text)
+
+
+class _Writer:
+    """One json file; annotations wait in a second file, so that memory is that of their ids."""
+
+    def __init__(self, path: Path, source: Source) -> None:
+        self.source = source
         self.file = path.open("w", encoding="utf-8", newline="\n")
-        self.file.write('{"images": [')
+        head = {
+            "info": source.dataset.info,
+            "licenses": [
+                license
+                for licenses in source.dataset.facts.get("licenses", {}).values()
+                for license in licenses
+            ],
+        }
+        self.file.write("{")
+        for key, value in head.items():
+            if value:
+                self.file.write(f'"{key}": {json.dumps(value, ensure_ascii=False)},\n')
+        self.file.write('"images": [')
         self.rest = tempfile.TemporaryFile("w+", encoding="utf-8", newline="\n")  # noqa: SIM115
         self.images = self.annotations = 0
-        self.image_ids: set[int] = set()
+        self.image_ids, self.box_ids = _Ids(), _Ids()
 
     def add(self, sample: Sample, name: str, ids: Sequence[int]) -> None:
         self.images += 1
-        number = int(sample.id) if sample.id.isdigit() and len(sample.id) < 18 else self.images
-        while number in self.image_ids:
-            number += 1
-        self.image_ids.add(number)
+        number = self.image_ids.give(sample.id)
+        image = _written_image(sample, name, number)
+        facts = self.source.dataset.facts
+        if sample.id and number != picture_id(sample.id, sample.source, facts):
+            image["source_id"] = sample.id
+            self.source.tally("new-image-id", "picture ids are new, the old ones in source_id")
+        if not (sample.width and sample.height):
+            self.source.tally("no-size", "the size of a picture is not known and written as 0")
         self.file.write(",\n" if self.images > 1 else "\n")
-        self.file.write(json.dumps(_written_image(sample, name, number), ensure_ascii=False))
+        self.file.write(json.dumps(image, ensure_ascii=False))
         for i in range(len(sample.truth)):
             self.annotations += 1
-            item = _written_box(sample, i, number, self.annotations, ids)
+            text = sample.box_ids[i]
+            box_id = self.box_ids.give(text)
+            item = _written_box(sample, i, number, box_id, ids)
+            if text and str(box_id) != text:
+                item["source_id"] = text
+                self.source.tally("new-box-id", "box ids are new, the old ones in source_id")
             self.rest.write(",\n" if self.annotations > 1 else "\n")
             self.rest.write(json.dumps(item, ensure_ascii=False))
 
-    def finish(self, names: Sequence[str], ids: Sequence[int]) -> None:
+    def finish(self, ids: Sequence[int]) -> None:
         self.file.write('\n], "annotations": [')
         self.rest.seek(0)
         shutil.copyfileobj(self.rest, self.file, 1 << 20)
-        categories = [{"id": i, "name": name} for i, name in zip(ids, names, strict=True)]
+        above = self.source.dataset.facts.get("supercategories", {})
+        categories = [
+            {"id": i, "name": name, **({"supercategory": above[name]} if name in above else {})}
+            for i, name in zip(ids, self.source.names, strict=True)
+        ]
         self.file.write('\n], "categories": ' + json.dumps(categories, ensure_ascii=False) + "}\n")
 
     def close(self) -> None:
@@ -641,7 +814,7 @@ def _written_image(sample: Sample, name: str, number: int) -> dict[str, Any]:
         "camera": sample.camera,
         "split": sample.split,
         "stamp_ns": sample.stamp_ns,
-        "attributes": dict(sample.attributes),
+        "attributes": typed(sample.attributes),
         "ignore_regions": [_left_top(box) for box in sample.ignore],
     }
     image.update({key: value for key, value in optional.items() if value})
@@ -654,16 +827,15 @@ def _written_box(
     sample: Sample, i: int, image: int, number: int, ids: Sequence[int]
 ) -> dict[str, Any]:
     box = _left_top(sample.truth.boxes[i])
+    area = float(sample.area[i])
     item: dict[str, Any] = {
-        "id": int(sample.box_ids[i]) if _is_id(sample.box_ids[i]) else number,
+        "id": number,
         "image_id": image,
         "category_id": ids[int(sample.truth.labels[i])],
         "bbox": box,
-        "area": round(box[2] * box[3], 4),
+        "area": round(box[2] * box[3], 4) if math.isnan(area) else area,
         "iscrowd": int(sample.crowd[i]),
     }
-    if sample.box_ids[i] and not _is_id(sample.box_ids[i]):
-        item["id"] = sample.box_ids[i]
     if sample.truth.track_ids[i] >= 0:
         item["track_id"] = int(sample.truth.track_ids[i])
     if sample.scored[i]:
@@ -681,12 +853,8 @@ def _written_box(
         if not np.isnan(values).any():
             item[key] = [_plain(value) for value in values]
     if sample.box_attributes[i]:
-        item["attributes"] = dict(sample.box_attributes[i])
+        item["attributes"] = typed(sample.box_attributes[i])
     return item
-
-
-def _is_id(text: str) -> bool:
-    return text.isdigit() and len(text) < 18
 
 
 def _plain(value: float) -> float:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,8 @@ from perception.datasets.source import Source, short
 from perception.datasets.text import (
     PICTURE_SUFFIXES,
     Fence,
+    is_digits,
+    listing_digest,
     numbers,
     read_lines,
     usual_split,
@@ -35,7 +38,7 @@ from perception.datasets.text import (
 from perception.errors import InputError
 
 HOLDS = frozenset(
-    {"unlabelled", "score", "truncation", "occlusion", "boxes_3d", "distance", "ignore"}
+    {"unlabelled", "score", "truncation", "occlusion", "boxes_3d", "distance", "ignore", "crowd"}
 )
 
 # Levels of the devkit: 0 fully visible, 1 partly occluded, 2 largely occluded, 3 unknown. The
@@ -110,7 +113,9 @@ def plan(path: Path) -> Plan:
             f"testing\0{stem}\0{name}\0none"
             for stem, name in sorted(_listing(path / "testing" / "image_2").items())
         ]
-    return Plan("kitti", path, tuple(units), None, tuple(sources))
+    tracking = any(labels == "label_02" for _, labels in folders)
+    header = {"pictures": listing_digest(path)} if tracking else {}
+    return Plan("kitti", path, tuple(units), None, tuple(sources), header)
 
 
 def _flat(path: Path) -> Plan:
@@ -260,7 +265,7 @@ def _read_tracking(fence: Fence, rows: Rows, source: str) -> None:
     )
     sequence = name[:-4]
     base = f"{folder}/image_02/{sequence}" if folder else f"image_02/{sequence}"
-    pictures = {int(stem): file for stem, file in _listing(root / base).items() if stem.isdigit()}
+    pictures = {int(stem): file for stem, file in _listing(root / base).items() if is_digits(stem)}
     rows.findings(report.findings)
     for frame in sorted(set(frames) | set(pictures)):
         items = Report()
@@ -295,7 +300,12 @@ def write(source: Source, out: Path) -> None:
     """
     labels = out / "training" / "label_2"
     labels.mkdir(parents=True)
-    names = [name.replace(" ", "_") for name in source.names]
+    names = list[str]()
+    for name in source.names:
+        name = re.sub(r"\s", "_", name)
+        while name in names:
+            name += "_"
+        names.append(name)
     for before, after in zip(source.names, names, strict=True):
         if before != after:
             source.report.add("info", "renamed-class", f"class {before!r} is written as {after!r}")
@@ -304,10 +314,13 @@ def write(source: Source, out: Path) -> None:
         if any(v == v and v not in OCCLUSION.values() for v in map(float, sample.occlusion)):
             source.tally("lost-share", "occlusions become one of KITTI's three levels")
         source.put_picture(sample, out / "training" / "image_2", stem)
-        lines = [_line(sample, i, names) for i in range(len(sample.truth))]
+        lines = [_line(sample, i, names) for i in np.flatnonzero(~sample.crowd).tolist()]
+        crowds = sample.truth.boxes[sample.crowd]
+        for _ in crowds:
+            source.tally("lost-crowd", "boxes that cover a group become DontCare regions")
         lines += [
             "DontCare -1 -1 -10 " + " ".join(map(short, box)) + " -1 -1 -1 -1000 -1000 -1000 -10"
-            for box in sample.ignore
+            for box in (*crowds, *sample.ignore)
         ]
         text = "".join(f"{line}\n" for line in lines)
         (labels / f"{stem}.txt").write_text(text, encoding="utf-8", newline="\n")

@@ -2,7 +2,7 @@
 
 Nine columns are MOT16 and later (confidence, class, visibility at the end), ten are MOT15 and
 results (confidence and world x y z). Frames count from 1, and those without a row are pictures with
-nothing in them.
+nothing in them. Left and top count from 1 too, which reader and writer take off and add.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from perception.datasets.pictures import read_header
@@ -22,10 +21,13 @@ from perception.datasets.plan import Plan, batched
 from perception.datasets.report import Report
 from perception.datasets.rows import Rows, to_text
 from perception.datasets.sample import Sample
+from perception.datasets.sequences import MAX_FRAME, places
 from perception.datasets.source import Source, short
 from perception.datasets.text import (
     PICTURE_SUFFIXES,
     check_inside,
+    is_digits,
+    listing_digest,
     number,
     numbers,
     read_lines,
@@ -53,12 +55,14 @@ CLASSES = (
     "crowd",
 )
 _TEXT = frozenset({".txt"})
-_MAX_FRAME = 10_000_000
+FIRST_PIXEL = 1
+"""Left and top count from 1 (https://motchallenge.net/instructions), here they do from 0."""
 
 
 def claims(path: Path) -> str:
     """See plan.Format."""
-    file = next(iter(_files(path)), None)
+    # A sequence may have no object at all; the first that has one tells.
+    file = next((file for file in _files(path) if file.stat().st_size), None)
     return f"{file.name} has rows of frame, id and box" if file and _is_mot(file) else ""
 
 
@@ -97,6 +101,8 @@ def plan(path: Path) -> Plan:
     labels = _class_names(root, units)
     sources = (*units, *(name for name in extra if (root / name).is_file()))
     header = {"names": labels, "base": path.name if path.is_dir() else files[0].stem}
+    if path.is_dir():
+        header["pictures"] = listing_digest(root)
     return Plan("mot", root, units, tuple(labels) if labels else None, sources, header)
 
 
@@ -140,7 +146,7 @@ class _Sequence:
                 section = parser["Sequence"]
                 self.name = section.get("name", self.name)
                 self.rate = number(section.get("frameRate", "0"))
-                self.length = min(whole(section.get("seqLength", "0")), _MAX_FRAME)
+                self.length = min(whole(section.get("seqLength", "0")), MAX_FRAME)
                 self.width = whole(section.get("imWidth", "0"))
                 self.height = whole(section.get("imHeight", "0"))
                 directory, suffix = section.get("imDir", directory), section.get("imExt", "")
@@ -153,7 +159,7 @@ class _Sequence:
         if "/" not in directory and here.is_dir():
             for entry in sorted(os.scandir(here), key=lambda item: item.name):
                 stem, ending = os.path.splitext(entry.name)
-                if ending.lower() in PICTURE_SUFFIXES and stem.isdigit():
+                if ending.lower() in PICTURE_SUFFIXES and is_digits(stem):
                     self.pictures[int(stem)] = f"{folder}{directory}/{entry.name}"
         if self.pictures and not self.width:
             try:
@@ -179,8 +185,8 @@ def _read_unit(root: Path, names: Sequence[str], base: str, rows: Rows, unit: st
             continue
         try:
             frame = whole(fields[0])
-            if not 1 <= frame <= _MAX_FRAME:
-                raise ValueError(f"frame {fields[0]} is not in 1..{_MAX_FRAME}")
+            if not 1 <= frame <= MAX_FRAME:
+                raise ValueError(f"frame {fields[0]} is not in 1..{MAX_FRAME}")
             frames.setdefault(frame, []).append((i, fields))
         except ValueError as error:
             report.add("error", "bad-number", str(error), file=unit, line=i)
@@ -257,6 +263,7 @@ def _row(
         )
         return
     left, top, width, height = values[2:6]
+    left, top = left - FIRST_PIXEL, top - FIRST_PIXEL
     extra: dict[str, Any] = {"track_ids": track}
     attributes: dict[str, object] = {}
     if len(values) > 6 and 0 <= values[6] <= 1:
@@ -278,18 +285,15 @@ def _row(
 def write(source: Source, out: Path) -> None:
     """Write SEQUENCE/gt/gt.txt, labels.txt, seqinfo.ini and SEQUENCE/img1; see plan.Format.
 
-    Pictures keep the frame number of their sequence; a set without sequences becomes one. Boxes
-    without a track id get -1.
+    Frames are those of sequences.places; boxes without a track id get -1.
     """
+    where = places(source.dataset)
     sequences: dict[str, _Output] = {}
     for sample in source.samples():
-        raw = sample.sequence or sample.camera or "sequence"
-        name = (
-            "".join(c if c.isalnum() or c in "-_." else "_" for c in raw).strip(".") or "sequence"
-        )
+        name, frame = where[source.position]
         if name not in sequences:
             sequences[name] = _Output(out / name, name, source)
-        sequences[name].add(sample)
+        sequences[name].add(sample, frame)
     for writer in sequences.values():
         writer.close()
 
@@ -299,59 +303,58 @@ class _Output:
 
     def __init__(self, folder: Path, name: str, source: Source) -> None:
         self.folder, self.name, self.source = folder, name, source
-        self.frame = 0
+        self.frames: dict[int, str] = {}
         self.size = (0, 0)
         (folder / "gt").mkdir(parents=True)
-        self.text = (folder / "gt" / "gt.txt").open("w", encoding="utf-8", newline="\n")
         (folder / "gt" / "labels.txt").write_text(
             "".join(f"{n}\n" for n in source.names), encoding="utf-8", newline="\n"
         )
 
-    def add(self, sample: Sample) -> None:
-        wanted = sample.frame if sample.frame > self.frame else self.frame + 1
-        if sample.frame >= 0 and sample.frame != wanted:
-            self.source.report.add(
-                "info",
-                "renumbered",
-                f"frame {sample.frame} is written as {wanted}: MOT counts "
-                "from 1 and each number once",
-                picture=sample.name,
+    def add(self, sample: Sample, frame: int) -> None:
+        if sample.frame >= 0 and sample.frame != frame:
+            self.source.tally(
+                "renumbered", "MOT counts frames from 1 and each once: another number"
             )
-        self.frame = wanted
         self.size = (max(self.size[0], sample.width), max(self.size[1], sample.height))
         if sample.image is not None:
-            self.source.put_picture(sample, self.folder / "img1", f"{wanted:06d}")
-        for i, (x1, y1, x2, y2) in enumerate(sample.truth.boxes.astype(np.float64)):
-            hidden = float(sample.occlusion[i])
-            score = (
-                float(sample.truth.scores[i])
-                if sample.scored[i]
-                else float(sample.box_attributes[i].get("considered", "1") or 1)
-            )
-            visible = -1.0 if hidden != hidden else 1 - hidden
-            fields = [
-                str(wanted),
-                str(int(sample.truth.track_ids[i])),
-                short(x1),
-                short(y1),
-                short(x2 - x1),
-                short(y2 - y1),
-                short(score),
-                str(int(sample.truth.labels[i]) + 1),
-                short(visible),
-            ]
-            self.text.write(",".join(fields) + "\n")
+            self.source.put_picture(sample, self.folder / "img1", f"{frame:06d}")
+        self.frames[frame] = "".join(_line(sample, i, frame) for i in range(len(sample.truth)))
 
     def close(self) -> None:
-        self.text.close()
+        with (self.folder / "gt" / "gt.txt").open("w", encoding="utf-8", newline="\n") as file:
+            for _, text in sorted(self.frames.items()):
+                file.write(text)
         lines = [
             "[Sequence]",
             f"name={self.name}",
             "imDir=img1",
-            f"seqLength={self.frame}",
+            f"seqLength={max(self.frames)}",
             f"imWidth={self.size[0]}",
             f"imHeight={self.size[1]}",
             "imExt=.jpg",
             "",
         ]
         (self.folder / "seqinfo.ini").write_text("\n".join(lines), encoding="utf-8", newline="\n")
+
+
+def _line(sample: Sample, i: int, frame: int) -> str:
+    x1, y1, x2, y2 = (float(value) for value in sample.truth.boxes[i])
+    hidden = float(sample.occlusion[i])
+    score = (
+        float(sample.truth.scores[i])
+        if sample.scored[i]
+        else float(sample.box_attributes[i].get("considered", "1") or 1)
+    )
+    visible = -1.0 if hidden != hidden else 1 - hidden
+    fields = [
+        str(frame),
+        str(int(sample.truth.track_ids[i])),
+        short(x1 + FIRST_PIXEL),
+        short(y1 + FIRST_PIXEL),
+        short(x2 - x1),
+        short(y2 - y1),
+        short(score),
+        str(int(sample.truth.labels[i]) + 1),
+        short(visible),
+    ]
+    return ",".join(fields) + "\n"

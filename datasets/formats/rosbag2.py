@@ -30,7 +30,7 @@ from perception.datasets.report import Finding, Report
 from perception.datasets.rows import PICTURES_A_BATCH, Rows, to_text
 from perception.datasets.sample import BagPicture, Sample
 from perception.datasets.source import Source
-from perception.datasets.text import check_inside
+from perception.datasets.text import check_inside, is_digits
 from perception.errors import InputError
 
 HOLDS = frozenset({"unlabelled", "score", "track_id", "camera", "stamp", "size"})
@@ -305,7 +305,7 @@ class _Reader:
         score = float(best.hypothesis.score)
         if not (self.is_truth and score == 1.0):
             extra["scores"] = score
-        if detection.id.isdigit() and len(detection.id) < 18:
+        if is_digits(detection.id) and len(detection.id) < 18:
             extra["track_ids"] = int(detection.id)
         elif detection.id:
             extra["box_ids"] = detection.id

@@ -16,6 +16,7 @@ from perception.datasets.plan import Plan, batched
 from perception.datasets.report import Report
 from perception.datasets.rows import Rows, to_text
 from perception.datasets.sample import Sample
+from perception.datasets.sequences import places
 from perception.datasets.source import Source, short
 from perception.datasets.text import Pictures, check_inside, number, walk, whole
 from perception.datasets.xmltree import Node, parse
@@ -210,38 +211,27 @@ def _hidden(target: Node, corners: tuple[float, float, float, float]) -> float |
 
 def write(source: Source, out: Path) -> None:
     """Write annotations/SEQUENCE.xml and images/SEQUENCE; see plan.Format."""
-    sequences: dict[str, list[str]] = {}
-    heads: dict[str, tuple[Sample, int]] = {}
+    where = places(source.dataset)
+    sequences: dict[str, dict[int, str]] = {}
+    heads: dict[str, Sample] = {}
     for sample in source.samples():
-        raw = sample.sequence or sample.camera or "sequence"
-        name = (
-            "".join(c if c.isalnum() or c in "-_." else "_" for c in raw).strip(".") or "sequence"
-        )
-        _, last = heads.get(name, (sample, 0))
-        frame = sample.frame if sample.frame > last else last + 1
+        name, frame = where[source.position]
         if sample.frame >= 0 and sample.frame != frame:
-            source.report.add(
-                "info",
-                "renumbered",
-                f"frame {sample.frame} is written as {frame}",
-                picture=sample.name,
-            )
-        heads.setdefault(name, (sample, 0))
-        first = heads[name][0]
+            source.tally("renumbered", "frames count from 1 and each once: another number")
+        first = heads.setdefault(name, sample)
         if first.ignore.tolist() != sample.ignore.tolist():
             source.tally(
                 "lost-ignore", "ignore regions are written as those of the sequence's first picture"
             )
-        heads[name] = (first, frame)
         if sample.image is not None:
             source.put_picture(sample, out / "images" / name, f"img{frame:05d}")
         lost = {key for item in sample.box_attributes for key in item} - set(_KEPT)
         if lost:
             source.tally("lost-box_attributes", f"attributes {sorted(lost)} of boxes have no place")
-        sequences.setdefault(name, []).append(_frame(sample, frame, source.names))
+        sequences.setdefault(name, {})[frame] = _frame(sample, frame, source.names)
     (out / "annotations").mkdir(parents=True, exist_ok=True)
     for name, frames in sequences.items():
-        text = _document(name, heads[name][0], frames)
+        text = _document(name, heads[name], [text for _, text in sorted(frames.items())])
         (out / "annotations" / f"{name}.xml").write_text(text, encoding="utf-8", newline="\n")
 
 

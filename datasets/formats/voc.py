@@ -21,7 +21,7 @@ from perception.datasets.report import Report
 from perception.datasets.rows import Rows, to_text
 from perception.datasets.sample import Sample
 from perception.datasets.source import Source, short
-from perception.datasets.text import Fence, Pictures, number, walk, whole
+from perception.datasets.text import Fence, Pictures, number, several, walk, whole
 from perception.datasets.xmltree import Node, parse
 from perception.errors import InputError
 
@@ -56,17 +56,20 @@ def plan(path: Path) -> Plan:
         raise InputError(f"{path}: no .xml file found here, expected Pascal VOC annotations")
     pictures = Pictures(root)
     splits = _splits(root)
-    units, used = list[str](), set[str]()
+    units, used, findings = list[str](), set[str](), Report()
     for file in files:
         stem = os.path.splitext(file.rpartition("/")[2])[0]
-        picture = pictures.find(
+        found = pictures.find(
             f"{stem}.jpg", file.rpartition("/")[0].replace("Annotations", "JPEGImages")
         )
+        if len(found) > 1:
+            findings.add("error", "ambiguous-picture", several(found), file=file)
+        picture = found[0] if len(found) == 1 else ""
         used.add(picture)
         units.append(f"{file}\0{picture}\0{splits.get(stem, '')}")
     if path.is_dir():
         units += [f"\0{picture}\0" for picture in pictures.files if picture not in used]
-    return Plan("voc", root, tuple(units), None, tuple(files))
+    return Plan("voc", root, tuple(units), None, tuple(files), findings=tuple(findings.findings))
 
 
 def _splits(root: Path) -> dict[str, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -23,13 +24,24 @@ from perception.datasets.report import Finding, Report
 from perception.datasets.rows import Rows
 from perception.datasets.sample import Sample
 from perception.datasets.source import Source, short
-from perception.datasets.text import PICTURE_SUFFIXES, Fence, numbers, read_lines, walk
+from perception.datasets.text import (
+    PICTURE_SUFFIXES,
+    Fence,
+    folder_split,
+    inside,
+    numbers,
+    read_lines,
+    usual_split,
+    walk,
+)
 from perception.errors import InputError
 from perception.files import read_yaml
 
 HOLDS = frozenset({"unlabelled", "split", "score"})
 _TEXT = frozenset({".txt"})
-_SPLITS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
+_SPLITS = ("train", "val", "test")
+_YAMLS = ("data.yaml", "dataset.yaml", "data.yml")
+_MAX_CLASSES = 100_000
 _CLASS_FILES = (
     "classes.txt",
     "obj.names",
@@ -53,6 +65,8 @@ _NOT_LABELS = frozenset(
         "notes.txt",
     }
 )
+# Ultralytics' autosplit writes these lists of pictures.
+_LISTS = re.compile(r"autosplit_\w+\.txt")
 _OUTLINES = ("outline", "outline(s) (polygons)")
 
 
@@ -60,11 +74,11 @@ def claims(path: Path) -> str:
     """See plan.Format."""
     if path.is_file():
         return f"{path.name} names classes" if _yaml_names(path) else ""
-    for name in ("data.yaml", "dataset.yaml", "data.yml"):
+    for name in _YAMLS:
         if _yaml_names(path / name):
             return f"{name} names classes"
     for file in walk(path, _TEXT):
-        if file.rpartition("/")[2] not in _NOT_LABELS:
+        if _may_be_label(file):
             return f"{file} has rows of shares" if _is_label(path / file) else ""
     return ""
 
@@ -90,24 +104,34 @@ def _is_label(file: Path) -> bool:
     return False
 
 
+def _may_be_label(file: str) -> bool:
+    name = file.rpartition("/")[2]
+    return name not in _NOT_LABELS and not _LISTS.fullmatch(name)
+
+
 def plan(path: Path) -> Plan:
-    """See plan.Format; a unit is a picture and its label file."""
+    """See plan.Format; a unit is a picture, its label file and its split."""
     root = path if path.is_dir() else path.parent
-    texts = [file for file in walk(root, _TEXT) if file.rpartition("/")[2] not in _NOT_LABELS]
     pictures = list(walk(root, PICTURE_SUFFIXES))
+    findings = Report()
+    yaml_file, data = _yaml(path, root, findings)
+    splits, lists = _declared_splits(root, yaml_file, data, pictures, findings)
+    texts = [file for file in walk(root, _TEXT) if _may_be_label(file) and file not in lists]
     if not texts and not pictures:
         raise InputError(f"{path}: neither label files (.txt) nor pictures found here")
-    findings = Report()
-    names, keypoints = _names(path, root, findings)
+    if not texts:
+        _refuse_pictures_alone(path, root)
+    names, keypoints = _names(root, yaml_file, data, findings)
     known = set(texts)
     units, used = list[str](), set[str]()
     for picture in pictures:
         label = next((text for text in _label_paths(picture) if text in known), "")
         used.add(label)
-        units.append(f"{picture}\0{label}")
-    units += [f"\0{text}" for text in texts if text not in used]
+        split = splits.get(picture) or _split_of_folder(picture)
+        units.append(f"{picture}\0{label}\0{split}")
+    units += [f"\0{text}\0" for text in texts if text not in used]
     header = {"names": names, "keypoints": keypoints}
-    sources = (*texts, *(f for f in (*_CLASS_FILES, "data.yaml") if (root / f).is_file()))
+    sources = (*texts, *(f for f in (*_CLASS_FILES, *_YAMLS, *lists) if (root / f).is_file()))
     declared = tuple(names) if names is not None else None
     return Plan("yolo", root, tuple(units), declared, sources, header, tuple(findings.findings))
 
@@ -121,26 +145,120 @@ def _label_paths(picture: str) -> Iterator[str]:
     yield f"{stem}.txt"
 
 
-def _names(path: Path, root: Path, report: Report) -> tuple[list[str] | None, bool]:
-    """Class names in order, None when the set does not say; and whether rows hold key points."""
-    candidates = (
-        [path]
-        if path.is_file()
-        else [
-            root / name
-            for name in ("data.yaml", "dataset.yaml", "data.yml")
-            if (root / name).is_file()
-        ]
-    )
-    for file in candidates:
-        try:
-            data = read_yaml(file)
-        except InputError as error:
-            report.add("error", "bad-yaml", str(error), file=file.name)
+def _refuse_pictures_alone(path: Path, root: Path) -> None:
+    """Raise InputError when the labels of these pictures lie beside the folder that was named."""
+    before, found, _ = f"{root.absolute().as_posix()}/".rpartition("/images/")
+    labels = Path(before, "labels")
+    if found and labels.is_dir():
+        raise InputError(
+            f"{path}: no label file lies here, they are in {labels}; name the folder of the whole "
+            f"set, {before}"
+        )
+
+
+def _split_of_folder(picture: str) -> str:
+    """The split that the first folder of such a name speaks of, "" when none does."""
+    return next(filter(None, map(folder_split, picture.split("/")[:-1])), "")
+
+
+def _yaml(path: Path, root: Path, report: Report) -> tuple[str, dict[str, Any]]:
+    """Name and content of the first file of _YAMLS that can be read, or of the one given."""
+    files = [path] if path.is_file() else [root / name for name in _YAMLS]
+    for file in files:
+        if file.is_file():
+            try:
+                return file.name, read_yaml(file)
+            except InputError as error:
+                report.add("error", "bad-yaml", str(error), file=file.name)
+    return "", {}
+
+
+def _declared_splits(
+    root: Path, file: str, data: Mapping[str, Any], pictures: Sequence[str], report: Report
+) -> tuple[dict[str, str], set[str]]:
+    """Picture -> split as `train`, `val` and `test` of data.yaml say, and the lists they name.
+
+    Each is a folder, a list file or several of these, below `path` or beside data.yaml. Of a
+    picture that several name the first counts.
+    """
+    splits: dict[str, str] = {}
+    lists: set[str] = set()
+    twice: dict[tuple[str, str], int] = {}
+    base = data.get("path")
+    bases = [base, ""] if isinstance(base, str) else [""]
+    for split in _SPLITS:
+        value = data.get(split)
+        entries = value if isinstance(value, list) else [value]
+        for entry in entries:
+            if not isinstance(entry, str) or not entry:
+                continue
+            places = (place for base in bases for place in _below(root, os.path.join(base, entry)))
+            found = next((place for place in places if (root / place).exists()), None)
+            if found is None:
+                text = f"{split} is {entry!r}, and no such folder or list is in the data set"
+                report.add("warning", "split-missing", text, file=file)
+                continue
+            if (root / found).is_file():
+                lists.add(found)
+                named = _listed_pictures(root, found, set(pictures), report)
+            else:
+                prefix = "" if found == "." else f"{found}/"
+                named = [picture for picture in pictures if picture.startswith(prefix)]
+            for picture in named:
+                first = splits.setdefault(picture, split)
+                if first != split:
+                    twice[first, split] = twice.get((first, split), 0) + 1
+    for (first, other), count in twice.items():
+        text = f"{count} pictures are in {first} and {other}; they are read as {first}"
+        report.add("warning", "split-overlap", text, file=file)
+    return splits, lists
+
+
+def _below(root: Path, text: str) -> Iterator[str]:
+    """Where in the data set the folder or file may be that data.yaml or a list calls `text`.
+
+    A full path counts where it leads into the set; ../train/images, as Roboflow writes, and paths
+    through a folder of the set's own name mean what lies beside data.yaml.
+    """
+    here = root.absolute()
+    parts = [part for part in text.replace("\\", "/").split("/") if part not in ("", ".", "..")]
+    after = parts[parts.index(here.name) + 1 :] if here.name in parts else parts
+    for candidate in (
+        os.path.relpath(os.path.join(here, text), here),
+        "/".join(after) or ".",
+        "/".join(parts),
+    ):
+        relative = inside(candidate)
+        if relative is not None:
+            yield relative
+
+
+def _listed_pictures(root: Path, file: str, known: set[str], report: Report) -> list[str]:
+    """The pictures that a list file names, one a line; lines that name none are counted."""
+    folder = file.rpartition("/")[0]
+    named, strange = [], 0
+    for line in read_lines(root / file, file, report):
+        if not line.strip():
             continue
-        names = _listed(data.get("names"), file.name, report)
-        if names is not None:
-            return _unique(names, file.name, report), "kpt_shape" in data
+        places = [os.path.join(folder, line.strip()), line.strip()]
+        found = next((f for place in places for f in _below(root, place) if f in known), None)
+        if found is None:
+            strange += 1
+        else:
+            named.append(found)
+    if strange:
+        text = f"{strange} lines name no picture of the data set"
+        report.add("warning", "split-missing", text, file=file)
+    return named
+
+
+def _names(
+    root: Path, yaml_file: str, data: Mapping[str, Any], report: Report
+) -> tuple[list[str] | None, bool]:
+    """Class names in order, None when the set does not say; and whether rows hold key points."""
+    names = _listed(data.get("names"), yaml_file, report)
+    if names is not None:
+        return _unique(names, yaml_file, report), "kpt_shape" in data
     for folder in ("", "labels", "annotations", "data"):
         for name in _CLASS_FILES:
             file = root / folder / name
@@ -154,12 +272,23 @@ def _names(path: Path, root: Path, report: Report) -> tuple[list[str] | None, bo
 
 
 def _listed(names: Any, file: str, report: Report) -> list[str] | None:
+    """Names by class id; an id that a mapping passes over has the name ""."""
     if isinstance(names, dict):
-        if sorted(names) != list(range(len(names))):
-            report.add("error", "bad-yaml", "the keys of 'names' are not 0, 1, 2...", file=file)
+        if not all(type(i) is int and 0 <= i < _MAX_CLASSES for i in names):
+            text = f"the keys of 'names' are not whole numbers from 0 to {_MAX_CLASSES - 1}"
+            report.add("error", "bad-yaml", text, file=file)
             return None
-        names = [names[i] for i in range(len(names))]
-    return [str(name).strip() for name in names] if isinstance(names, list) else None
+        names = [names.get(i, "") for i in range(max(names, default=-1) + 1)]
+    if not isinstance(names, list):
+        return None
+    for i, name in enumerate(names):
+        # Nested lists are never made text: a few hundred bytes of YAML aliases would fill the
+        # memory.
+        if not isinstance(name, str | int | float):
+            found = type(name).__name__
+            report.add("error", "bad-yaml", f"name {i} is a {found}, expected text", file=file)
+            return None
+    return [str(name).strip() for name in names]
 
 
 def _unique(names: Sequence[str], file: str, report: Report) -> list[str]:
@@ -185,7 +314,7 @@ def read(plan: Plan, units: Iterable[str]) -> Iterator[pa.RecordBatch]:
 
 def _read_unit(fence: Fence, header: Mapping[str, Any], rows: Rows, unit: str) -> None:
     root = fence.root
-    picture, label = unit.split("\0")
+    picture, label, split = unit.split("\0")
     report = Report()
     lines = read_lines(root / label, label, report) if label else []
     if not picture:
@@ -222,7 +351,6 @@ def _read_unit(fence: Fence, header: Mapping[str, Any], rows: Rows, unit: str) -
             file=picture,
             picture=picture,
         )
-    split = next((_SPLITS[part] for part in picture.split("/")[:-1] if part in _SPLITS), "")
     rows.picture(
         picture.rpartition("/")[2],
         picture,
@@ -314,7 +442,8 @@ def write(source: Source, out: Path) -> None:
     splits: dict[str, None] = {}
     outside = 0
     for sample in source.samples():
-        split = _SPLITS.get(sample.split, "train")
+        split = usual_split(sample.split)
+        split = split if split in _SPLITS else "train"
         if sample.split != split:
             source.tally("lost-split", f"split {sample.split!r} is written as {split!r}")
         splits[split] = None

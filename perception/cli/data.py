@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
+import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,7 +52,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """See perception.cli."""
     action: Callable[[argparse.Namespace], int] = args.run_action
-    return action(args)
+    with _cleaned_up():
+        return action(args)
+
+
+@contextmanager
+def _cleaned_up() -> Iterator[None]:
+    """Let SIGTERM unwind the command, so that half-written files and folders are removed."""
+
+    def stop(*_: object) -> None:
+        raise SystemExit(128 + signal.SIGTERM)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield  # a program that calls this from a thread looks after its signals itself
+        return
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _action(
@@ -274,13 +295,19 @@ def _converted_json(done: Converted) -> dict[str, object]:
 
 
 def _report_converted(args: argparse.Namespace, done: Converted) -> int:
+    code = _print_converted(done)
+    if args.json:
+        write_json(args.json, _converted_json(done))
+    return code
+
+
+def _print_converted(done: Converted) -> int:
+    """Print what was written and what is lost; returns the exit code."""
     _print_report(done.report)
     print(
         f"{done.out}: {done.pictures} pictures, {done.boxes} boxes as {done.format}; "
         f"{_summary(done.report)}"
     )
-    if args.json:
-        write_json(args.json, _converted_json(done))
     return 1 if done.report.count("error") else 0
 
 
@@ -396,9 +423,11 @@ def _split_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _split(args: argparse.Namespace) -> int:
     from perception.datasets.convert import convert
-    from perception.datasets.split import By, parse_shares, split
+    from perception.datasets.split import By, check_target, parse_shares, split
 
     shares = parse_shares(args.shares)
+    if args.out:
+        check_target(args.out, shares)
     if args.similar is not None and not 0 <= args.similar <= 16:
         raise InputError(f"--similar is {args.similar}, expected 0 to 16 bits")
     dataset = _open(args)
@@ -412,6 +441,7 @@ def _split(args: argparse.Namespace) -> int:
             f"{name} {counts[name]} ({counts[name] / max(1, len(assigned)):.1%})" for name in shares
         )
     )
+    code = 0
     if args.out:
         places = iter(assigned)
 
@@ -419,8 +449,8 @@ def _split(args: argparse.Namespace) -> int:
             return replace(sample, split=next(places))
 
         done = convert(dataset, args.out, change=change)
-        _print_report(done.report)
-        print(f"{done.out}: {done.pictures} pictures as {done.format}")
+        done.report.findings[:0] = dataset.report.findings
+        code = _print_converted(done)
     if args.json:
         rows = [
             {"name": s.name, "id": s.id, "split": name}
@@ -437,7 +467,7 @@ def _split(args: argparse.Namespace) -> int:
                 "pictures": rows,
             },
         )
-    return 0
+    return code
 
 
 # extract

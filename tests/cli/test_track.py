@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from perception.cli.track import mot_rows
+from perception.datasets import open_dataset
 from perception.detections import Detections
 from tests.cli.test_detect import waysight
 from tests.onnx_models import bright_cell_detector
@@ -51,6 +52,8 @@ def test_one_object_keeps_its_id_in_every_output(tmp_path: Path, model: Path, fo
     rows = [line.split(",") for line in mot.read_text().splitlines()]
     assert [int(row[0]) for row in rows] == [*range(1, 9), *range(13, 21)]
     assert {row[1] for row in rows} == {"1"} and {len(row) for row in rows} == {10}
+    first = open_dataset(f"mot:{mot}")[0].truth.xywh[0]
+    assert first == pytest.approx(document["frames"][0]["tracks"][0]["bbox"], abs=0.01)
     assert cv2.VideoCapture(str(video)).get(cv2.CAP_PROP_FRAME_COUNT) == 20
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+from collections import Counter
 from pathlib import Path
 
 import cv2
@@ -77,6 +80,35 @@ def test_bad_input_is_one_sentence_and_exit_code_2(
     error = capsys.readouterr().err
     assert error.startswith("waysight: error: ") and error.count("\n") == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["set"]
+
+
+def test_a_command_that_is_terminated_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = coco(tmp_path / "set", [[]] * 3)
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(
+        "perception.datasets.formats.yolo.write", lambda *_: os.kill(os.getpid(), signal.SIGTERM)
+    )
+    with pytest.raises(SystemExit) as stopped:
+        main(["data", "convert", f"coco:{folder}", f"yolo:{tmp_path / 'out'}"])
+    assert stopped.value.code == 128 + signal.SIGTERM
+    assert [path.name for path in tmp_path.iterdir()] == ["set"]
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_convert_names_the_pictures_that_it_renames(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = coco(tmp_path / "a", [[], []])
+    file = folder / "annotations/instances_train.json"
+    file.write_text(file.read_text().replace("001.png", "x/000.png"))
+    (folder / "images/x").mkdir()
+    (folder / "images/001.png").rename(folder / "images/x/000.png")
+    main(["data", "convert", str(folder), f"yolo:{tmp_path / 'b'}"])
+    assert "000.png: info: another picture has that name: written as 000_2" in (
+        capsys.readouterr().out
+    )
 
 
 def test_convert_lists_what_is_lost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -160,6 +192,36 @@ def test_split_keeps_similar_pictures_together(tmp_path: Path) -> None:
     dataset = open_dataset(f"coco:{folder}")
     places = split(dataset, parse_shares("train=0.5,val=0.5"), by="hash", similar=3)
     assert places[0::2] == places[1::2]
+
+
+def test_pictures_without_sequence_and_camera_are_divided_one_by_one(tmp_path: Path) -> None:
+    coco(tmp_path, [[]] * 2, prefix="s", sequence="drive")
+    coco(tmp_path, [[]] * 20, prefix="b", file="annotations/instances_b.json")
+    assigned = split(open_dataset(f"coco:{tmp_path}"), parse_shares("train=0.5,val=0.5"))
+    assert Counter(assigned) == {"train": 11, "val": 11}
+
+
+@pytest.mark.parametrize(
+    ("shares", "target", "message"),
+    [
+        ("train=.5,val=.5", "kitti", "kitti has no splits"),
+        ("train=.5,val=.5", "mot", "mot has no splits"),
+        ("fold1=.5,fold2=.5", "yolo", "yolo has the splits train, val, test"),
+    ],
+)
+def test_a_division_that_the_format_cannot_hold_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], shares: str, target: str, message: str
+) -> None:
+    folder = coco(tmp_path / "a", [[(1, 5, 5, 20, 20)]] * 4)
+    command = ["data", "split", f"coco:{folder}", "--shares", shares]
+    assert main([*command, "--out", f"{target}:{tmp_path / 'b'}"]) == 2
+    assert message in capsys.readouterr().err
+    assert main([*command, "--out", f"coco:{tmp_path / 'c'}"]) == 0
+
+
+def test_split_that_loses_boxes_fails_as_convert_does(tmp_path: Path) -> None:
+    folder = coco(tmp_path / "a", [[(1, 5, 5, 20, 20), (9, 1, 1, 9, 9)]] * 20)
+    assert main(["data", "split", f"coco:{folder}", "--out", f"coco:{tmp_path / 'b'}"]) == 1
 
 
 @pytest.mark.parametrize("text", ["train=1.5", "train", "train=.5,val=.4", "train=x", "=1"])

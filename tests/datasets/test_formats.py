@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 
 from perception.datasets import Dataset, open_dataset
+from perception.datasets.convert import convert
+from perception.errors import InputError
 from tests.datasets.made import coco, picture
 
 
@@ -113,8 +115,6 @@ def test_bdd_frames_without_labels_stay_as_negatives(tmp_path: Path) -> None:  #
     assert [f.message for f in dataset.report.findings if f.code == "no-box2d"] == [
         "1 labels of 'lane' have no box2d and are left out"
     ]
-
-    from perception.datasets.convert import convert
 
     convert(dataset, f"coco:{tmp_path / 'out'}")
     data = json.loads((tmp_path / "out/annotations/instances_all.json").read_text())
@@ -459,3 +459,207 @@ def test_pictures_are_turned_as_their_exif_says(tmp_path: Path) -> None:
     dataset = open_dataset(f"coco:{folder}")
     assert dataset.pixels(dataset[0]).shape == (64, 48, 3)
     assert cv2.imread(str(folder / "images/000.png")).shape == (64, 48, 3)
+
+
+def yolo(folder: Path, *pictures: str, yaml: str = "names: [car]\n") -> Path:
+    """A YOLO set of one object a picture, labels/... beside images/...."""
+    for number, name in enumerate(pictures):
+        picture(folder / name, seed=number)
+        label = f"/{name}".replace("/images/", "/labels/")[1:].replace(".png", ".txt")
+        write(folder / label, "0 .5 .5 .2 .2\n")
+    write(folder / "data.yaml", yaml)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "yaml",
+    [
+        "names: [car]\n",
+        "train: images/train2017\nval: images/val2017\ntest:  # optional\nnames: [car]\n",
+        "path: ../somewhere/SET\ntrain: images/train2017\nval: images/val2017\nnames: [car]\n",
+        "path: images\ntrain: train2017\nval: [val2017]\nnames: [car]\n",
+        "train: ../images/train2017\nval: ../images/val2017\nnames: [car]\n",
+    ],
+)
+def test_yolo_splits_are_those_of_data_yaml_or_of_folders_called_so(
+    tmp_path: Path, yaml: str
+) -> None:
+    names = ("images/train2017/a.png", "images/train2017/b.png", "images/val2017/c.png")
+    folder = yolo(tmp_path / "set", *names, yaml=yaml.replace("SET", "set"))
+    dataset = open_dataset(f"yolo:{folder}")
+    assert [(s.name, s.split, len(s.truth)) for s in dataset] == [
+        ("a.png", "train", 1),
+        ("b.png", "train", 1),
+        ("c.png", "val", 1),
+    ]
+    assert not dataset.report.findings
+
+
+def test_yolo_lists_give_splits_and_are_no_labels(tmp_path: Path) -> None:
+    yaml = "train: part1.txt\nval: part2.txt\nnames: [car]\n"
+    folder = yolo(tmp_path, "images/a.png", "images/b.png", "images/c.png", yaml=yaml)
+    write(folder / "part1.txt", f"./images/a.png\n{folder}/images/b.png\n")
+    write(folder / "part2.txt", "images/b.png\nimages/c.png\nimages/gone.png\n")
+    write(folder / "autosplit_train.txt", "./images/a.png\n")
+    dataset = open_dataset(f"yolo:{folder}")
+    assert [(s.name, s.split) for s in dataset] == [
+        ("a.png", "train"),
+        ("b.png", "train"),
+        ("c.png", "val"),
+    ]
+    assert [(f.code, f.file, f.message) for f in dataset.report.findings] == [
+        ("split-missing", "part2.txt", "1 lines name no picture of the data set"),
+        (
+            "split-overlap",
+            "data.yaml",
+            "1 pictures are in train and val; they are read as train",
+        ),
+    ]
+
+
+def test_a_yolo_split_that_is_not_there_is_told(tmp_path: Path) -> None:
+    folder = yolo(tmp_path, "images/a.png", yaml="train: images/fold1\nnames: [car]\n")
+    dataset = open_dataset(f"yolo:{folder}")
+    assert findings(dataset, "split-missing") == [("data.yaml", 0)]
+    assert dataset[0].split == ""
+
+
+def test_yolo_pictures_whose_labels_lie_elsewhere_are_refused(tmp_path: Path) -> None:
+    folder = yolo(tmp_path / "set", "images/train/a.png")
+    with pytest.raises(InputError, match=f"they are in {folder}/labels; name .* {folder}$"):
+        open_dataset(f"yolo:{folder}/images/train")
+    with pytest.raises(InputError, match="name the folder of the whole set"):
+        open_dataset(f"yolo:{folder}/images")
+    assert len(open_dataset(f"yolo:{folder}")[0].truth) == 1
+
+
+def test_yolo_names_may_pass_over_a_class_id(tmp_path: Path) -> None:
+    folder = yolo(tmp_path, "a.png", yaml="names: {1: car, 2: bus}\n")
+    write(folder / "a.txt", "2 .5 .5 .2 .2\n")
+    dataset = open_dataset(f"yolo:{folder}")
+    assert dataset.names.names == ("class_0", "car", "bus")
+    assert dataset[0].truth.labels.tolist() == [2]
+    assert findings(dataset, "bad-class-name") == [("data.yaml", 0)]
+
+
+def test_yaml_aliases_never_become_a_class_name(tmp_path: Path) -> None:
+    bomb = "a: &a [x]\n" + "".join(
+        f"{b}: &{b} [*{a}, *{a}, *{a}, *{a}, *{a}, *{a}, *{a}, *{a}]\n"
+        for a, b in zip("abcdefghijk", "bcdefghijkl", strict=True)
+    )
+    folder = yolo(tmp_path, "a.png", yaml=f"{bomb}names: [*l]\n")
+    dataset = open_dataset(f"yolo:{folder}")
+    found = next(f for f in dataset.report.findings if f.code == "bad-yaml")
+    assert found.message == "name 0 is a list, expected text"
+
+
+def bdd(folder: Path, *frames: tuple[str, str], **more: Any) -> Path:
+    """A Scalabel file of (video, name), one box a frame."""
+    box = {"x1": 10, "y1": 20, "x2": 30, "y2": 40}
+    labels = [{"id": "7", "category": "car", "box2d": box}]
+    rows = [{"name": n, "videoName": v, "labels": labels, **more} for v, n in frames]
+    write(folder / "labels.json", json.dumps(rows))
+    return folder
+
+
+def images(dataset: Dataset) -> list[str]:
+    return [
+        sample.image.relative_to(dataset.root).as_posix() if isinstance(sample.image, Path) else ""
+        for sample in dataset
+    ]
+
+
+def test_a_missing_frame_is_not_that_of_another_video(tmp_path: Path) -> None:
+    bdd(tmp_path, ("A", "0.png"), ("A", "1.png"), ("B", "0.png"), ("B", "1.png"))
+    for name in ("A/0.png", "B/0.png", "B/1.png"):
+        picture(tmp_path / "images" / name)
+    there = images(open_dataset(f"bdd100k:{tmp_path}"))
+    assert there == ["images/A/0.png", "", "images/B/0.png", "images/B/1.png"]
+
+
+def test_frames_without_a_folder_for_each_video_are_found(tmp_path: Path) -> None:
+    bdd(tmp_path, ("A", "a0.png"), ("B", "b0.png"))
+    for name in ("a0.png", "b0.png"):
+        picture(tmp_path / "photos" / name)
+    assert images(open_dataset(f"bdd100k:{tmp_path}")) == ["photos/a0.png", "photos/b0.png"]
+
+
+def test_a_picture_name_that_stands_for_several_is_itemised(tmp_path: Path) -> None:
+    bdd(tmp_path, ("", "0.png"))
+    for name in ("A/0.png", "B/0.png"):
+        picture(tmp_path / name)
+    dataset = open_dataset(f"bdd100k:{tmp_path}")
+    assert images(dataset) == [""]
+    assert findings(dataset, "ambiguous-picture") == [("labels.json", 1)]
+
+
+def test_a_missing_voc_picture_is_not_that_of_another_split(tmp_path: Path) -> None:
+    for split in ("train", "val"):
+        write(tmp_path / split / "annotations/1.xml", "<annotation></annotation>")
+    picture(tmp_path / "train/images/1.png")
+    dataset = open_dataset(f"voc:{tmp_path}")
+    assert images(dataset) == ["train/images/1.png", ""]
+    assert findings(dataset, "no-picture") == [("val/annotations/1.xml", 0)]
+
+
+def test_bdd_pictures_have_their_size_where_the_file_states_none(tmp_path: Path) -> None:
+    bdd(tmp_path, ("", "0.png"), ("", "1.png"))
+    picture(tmp_path / "0.png", 100, 50)
+    write(tmp_path / "1.png", "no picture")
+    dataset = open_dataset(f"bdd100k:{tmp_path}")
+    assert [(s.width, s.height) for s in dataset] == [(100, 50), (0, 0)]
+    assert findings(dataset, "bad-picture") == [("1.png", 0)]
+
+
+def test_coco_pictures_have_their_size_where_the_file_states_none(tmp_path: Path) -> None:
+    folder = coco(tmp_path, [[(1, 1, 2, 10, 10)]], width=None, height=None)
+    dataset = open_dataset(f"coco:{folder}")
+    assert (dataset[0].width, dataset[0].height) == (64, 48)
+
+
+def test_outlines_do_not_make_the_neighbours_of_an_absurd_number_unusable(tmp_path: Path) -> None:
+    folder = coco(tmp_path, [[(1, 1, 2, 10, 10), (1, 3, 4, 9, 9)]])
+    file = folder / "annotations/instances_train.json"
+    data = json.loads(file.read_text())
+    data["annotations"][0]["segmentation"] = [[1, 2, 11, 2, 11, 12]]
+    data["annotations"][1]["bbox"][0] = float("nan")
+    file.write_text(json.dumps(data))
+    dataset = open_dataset(f"coco:{folder}")
+    assert len(dataset[0].truth) == 1
+    assert dataset.report.by_code() == {"not-finite": 1, "outline": 1}
+
+
+def test_deeply_nested_json_is_itemised(tmp_path: Path) -> None:
+    folder = coco(tmp_path, [[(1, 1, 2, 10, 10)], []])
+    file = folder / "annotations/instances_train.json"
+    deep = "[" * 200_000 + "]" * 200_000
+    text = file.read_text().replace(
+        '"file_name": "001.png"', f'"file_name": "001.png", "x": {deep}'
+    )
+    file.write_text(text)
+    dataset = open_dataset(f"coco:{folder}")
+    assert [sample.name for sample in dataset] == ["000.png"]
+    assert dataset.report.by_code() == {"bad-json": 1}
+
+
+def test_mot_counts_pixels_from_one(tmp_path: Path) -> None:
+    write(tmp_path / "gt/gt.txt", "1,7,11,21,30,40,1,1,1\n1,8,1.1,1.35,30,40,1,1,1\n")
+    boxes = open_dataset(f"mot:{tmp_path}")[0].truth.boxes
+    np.testing.assert_allclose(boxes, [[10, 20, 40, 60], [0.1, 0.35, 30.1, 40.35]], rtol=1e-6)
+
+
+def test_a_superscript_is_no_number(tmp_path: Path) -> None:
+    write(tmp_path / "kitti/training/label_02/0001.txt", "")
+    picture(tmp_path / "kitti/training/image_02/0001/000000.png")
+    picture(tmp_path / "kitti/training/image_02/0001/².png")
+    assert [s.frame for s in open_dataset(f"kitti:{tmp_path / 'kitti'}")] == [0]
+    write(tmp_path / "mot/gt/gt.txt", "1,1,1,1,9,9,1,1,1\n")
+    picture(tmp_path / "mot/img1/².png")
+    assert len(open_dataset(f"mot:{tmp_path / 'mot'}")) == 1
+    folder = coco(tmp_path / "coco", [[(1, 1, 2, 10, 10)]])
+    file = folder / "annotations/instances_train.json"
+    data = json.loads(file.read_text())
+    data["annotations"][0]["id"] = "²"
+    file.write_text(json.dumps(data))
+    convert(open_dataset(f"coco:{folder}"), f"coco:{tmp_path / 'out'}")
+    assert open_dataset(f"coco:{tmp_path / 'out'}")[0].box_ids == ("²",)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -95,6 +97,32 @@ def test_nothing_is_written_when_no_picture_can_be_used(
     assert main(["data", "detect", str(folder), "--model", str(model), "--out", str(out)]) == 2
     assert "none of the 2 pictures could be used" in capsys.readouterr().err
     assert not out.exists()
+
+
+def test_image_ids_that_stand_for_several_pictures_are_refused(
+    tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = coco(tmp_path / "set", [[]] * 2, prefix="a")
+    coco(folder, [[]] * 2, prefix="b", file="annotations/instances_val.json")
+    out = tmp_path / "out.json"
+    assert main(["data", "detect", f"coco:{folder}", "--model", str(model), "--out", str(out)]) == 2
+    assert (
+        "image id 1 is that of a000.png in annotations/instances_train.json and of b000.png in "
+        "annotations/instances_val.json; name one file, coco:"
+    ) in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", [str, "{:04d}".format, int])
+def test_image_ids_keep_their_type(tmp_path: Path, model: Path, kind: Callable[[int], Any]) -> None:
+    folder = coco(tmp_path / "set", [[]] * 2)
+    file = folder / "annotations/instances_train.json"
+    data = json.loads(file.read_text())
+    for image in data["images"]:
+        image["id"] = kind(image["id"])
+    file.write_text(json.dumps(data))
+    detect(open_dataset(f"coco:{folder}"), DetectorSettings(model), tmp_path / "out.json")
+    rows = json.loads((tmp_path / "out.json").read_text())
+    assert rows and {row["image_id"] for row in rows} <= {kind(1), kind(2)}
 
 
 def test_inference_imports_no_torch(tmp_path: Path, model: Path) -> None:

@@ -12,6 +12,7 @@ from perception.datasets import open_dataset
 from perception.datasets.duplicates import groups_of_similar
 from perception.datasets.lint import LintSettings, lint
 from perception.datasets.repair import repair
+from perception.datasets.split import split
 from perception.errors import InputError
 from tests.datasets.made import coco, picture
 
@@ -100,6 +101,20 @@ def test_similar_pictures_within_and_between_splits(tmp_path: Path) -> None:
     assert "a003.png, images/b001.png" in between[0].message
 
 
+def test_equal_pictures_without_structure_are_found_too(tmp_path: Path) -> None:
+    coco(tmp_path, [[]] * 2, prefix="a")
+    coco(tmp_path, [[]] * 1, prefix="b", file="annotations/instances_val.json")
+    for name, level in (("a000", 90), ("a001", 120), ("b000", 90)):
+        plain = np.full((48, 64, 3), level, np.uint8)
+        cv2.imwrite(str(tmp_path / f"images/{name}.png"), plain)
+    dataset = open_dataset(f"coco:{tmp_path}")
+    found = [f for f in lint(dataset).report.findings if f.code.startswith("similar")]
+    assert [f.code for f in found] == ["similar-across-splits"]
+    assert "a000.png, images/b000.png" in found[0].message
+    places = split(dataset, {"train": 0.5, "val": 0.5}, by="hash", similar=0)
+    assert places[0] == places[2]
+
+
 def test_a_sequence_in_two_splits_leaks(tmp_path: Path) -> None:
     coco(tmp_path, [[]], prefix="a", sequence="drive-1")
     coco(tmp_path, [[]], prefix="b", sequence="drive-1", file="annotations/instances_val.json")
@@ -141,7 +156,7 @@ def test_a_repaired_copy_is_sound_and_the_original_is_not_touched(tmp_path: Path
     (folder / "images/001.png").write_bytes(b"no picture")
     exif = Image.Exif()
     exif[0x0112] = 6
-    Image.fromarray(np.full((48, 64, 3), 200, np.uint8)).save(
+    Image.fromarray(np.full((64, 48, 3), 200, np.uint8)).save(
         folder / "images/002.png", format="JPEG", exif=exif
     )
     before = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
@@ -159,6 +174,34 @@ def test_a_repaired_copy_is_sound_and_the_original_is_not_touched(tmp_path: Path
     assert fixed[0].truth.boxes.tolist() == [[5, 5, 25, 25], [40, 40, 64, 44]]
     assert Image.open(tmp_path / "b/images/002.png").getexif().get(0x0112, 1) == 1
     assert not [f for f in lint(fixed).report.findings if f.code.startswith(("box", "exif"))]
+
+
+def test_a_picture_of_another_size_than_its_labels_stays_as_it_is(tmp_path: Path) -> None:
+    folder = coco(tmp_path / "a", [[(1, 40, 30, 20, 15)], [(1, 40, 30, 20, 15)]])
+    picture(folder / "images/000.png", 32, 24)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # the labels are for the picture before it is turned
+    Image.fromarray(np.full((48, 64, 3), 200, np.uint8)).save(
+        folder / "images/001.png", format="JPEG", exif=exif
+    )
+    dataset = open_dataset(f"coco:{folder}")
+    done = repair(dataset, lint(dataset).report, f"coco:{tmp_path / 'b'}")
+    assert done.report.by_code() == {"picture-untouched": 2}
+    fixed = open_dataset(f"coco:{tmp_path / 'b'}")
+    for before, after in zip(dataset, fixed, strict=True):
+        np.testing.assert_array_equal(before.truth.boxes, after.truth.boxes)
+        assert isinstance(before.image, Path) and isinstance(after.image, Path)
+        assert before.image.read_bytes() == after.image.read_bytes()
+
+
+def test_a_repaired_copy_leaves_out_pictures_outside_the_folder(tmp_path: Path) -> None:
+    folder = coco(tmp_path / "a", [[(1, 1, 2, 3, 4)], [(1, 1, 2, 3, 4)]])
+    file = folder / "annotations/instances_train.json"
+    file.write_text(file.read_text().replace("000.png", "../../000.png"))
+    dataset = open_dataset(f"coco:{folder}")
+    done = repair(dataset, lint(dataset).report, f"coco:{tmp_path / 'b'}")
+    assert [sample.name for sample in open_dataset(f"coco:{tmp_path / 'b'}")] == ["001.png"]
+    assert done.report.by_code()["picture-left-out"] == 1
 
 
 def test_a_folder_that_is_not_empty_is_never_written_to(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from perception.datasets import open_dataset, opening
+from perception.datasets.lint import lint
+from perception.datasets.stats import stats
 from perception.errors import InputError
 from perception.labels import LabelMap, LabelSet
 from tests.datasets.made import FIXTURES, coco, picture
@@ -102,6 +104,11 @@ def test_a_class_map_renames_ignores_and_groups(tmp_path: Path) -> None:
     sample = open_dataset(f"coco:{folder}", classes=classes)[0]
     assert sample.truth.labels.tolist() == [0, 1]
     assert sample.ignore.tolist() == [[9, 9, 18, 18], [20, 20, 25, 25]]
+    dataset = open_dataset(f"coco:{folder}", classes=classes)
+    counted = stats(dataset)
+    assert counted.classes == {"car": 1, "bus": 1}
+    assert (counted.boxes, counted.ignore_regions) == (2, 2)
+    assert lint(dataset).classes == {"car": 1, "bus": 1}
     short = LabelMap(target, {"suv": "car"})
     with pytest.raises(InputError, match="'bird' is not in the class map"):
         open_dataset(f"coco:{folder}", classes=short)
@@ -127,6 +134,56 @@ def test_a_zip_is_opened_and_a_cut_one_is_an_input_error(tmp_path: Path) -> None
     (tmp_path / "cut.zip").write_bytes(data[: len(data) // 2])
     with pytest.raises(InputError, match=r"cut\.zip.*cut off"):
         open_dataset(f"coco:{tmp_path / 'cut.zip'}")
+
+
+def test_a_zip_that_macos_packed_is_opened(tmp_path: Path) -> None:
+    folder = tmp_path / "packed"
+    coco(folder / "set", [[(1, 0, 0, 9, 9)]])
+    (folder / "__MACOSX/set").mkdir(parents=True)
+    (folder / "__MACOSX/set/._set").write_bytes(b"")
+    shutil.make_archive(str(tmp_path / "set"), "zip", folder)
+    assert len(open_dataset(f"coco:{tmp_path / 'set.zip'}")) == 1
+
+
+def test_an_archive_without_a_data_set_is_named_itself(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "no.zip", "w") as archive:
+        archive.writestr("a.bin", "x")
+    for prefix in ("", "coco:"):
+        with pytest.raises(InputError) as caught:
+            open_dataset(f"{prefix}{tmp_path / 'no.zip'}")
+        assert str(caught.value).startswith(f"{tmp_path / 'no.zip'}: no ")
+
+
+def test_an_index_is_built_again_when_pictures_come_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opening, "IN_MEMORY", 1)
+    index = tmp_path / "index.parquet"
+    for format in ("coco", "bdd100k"):
+        folder = coco(tmp_path / format, [[]] * 3)
+        frames = json.dumps([{"name": f"{i:03d}.png"} for i in range(3)])
+        (folder / "frames.json").write_text(frames)
+        (folder / "images").rename(tmp_path / "elsewhere")
+        dataset = open_dataset(f"{format}:{folder}", index=index)
+        with pytest.raises(InputError):
+            dataset.load(dataset[0])
+        (tmp_path / "elsewhere").rename(folder / "images")
+        dataset = open_dataset(f"{format}:{folder}", index=index)
+        assert dataset.load(dataset[0]).image.shape == (48, 64, 3)
+
+
+def test_cocos_own_annotations_folder_has_each_picture_once(tmp_path: Path) -> None:
+    for kind in ("instances", "person_keypoints", "captions"):
+        coco(tmp_path, [[(1, 0, 0, 9, 9)]], file=f"annotations/{kind}_val2017.json")
+    coco(tmp_path, [[]], prefix="t", file="annotations/instances_train2017.json")
+    dataset = open_dataset(f"coco:{tmp_path}")
+    assert [(s.split, len(s.truth)) for s in dataset] == [("train", 0), ("val", 1)]
+    assert [f.file for f in dataset.report.findings if f.code == "same-pictures"] == [
+        "annotations/captions_val2017.json",
+        "annotations/person_keypoints_val2017.json",
+    ]
+    (tmp_path / "annotations/instances_val2017.json").unlink()
+    assert len(open_dataset(f"coco:{tmp_path}")) == 3
 
 
 def test_a_zip_cannot_write_outside_its_folder(tmp_path: Path) -> None:
