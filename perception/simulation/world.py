@@ -229,9 +229,11 @@ class World:
                 continue
             box = (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)
             whole = self.camera.project(self._in_base(_outline_points(walker, eye)))
-            low, high = np.nanmin(whole, axis=0), np.nanmax(whole, axis=0)
-            sides = np.clip(high, 0, self.size) - np.clip(low, 0, self.size)
-            seen = (box[2] - box[0]) * (box[3] - box[1]) / max(float(sides.prod()), 1.0)
+            seen = 1.0  # who reaches beside or behind the camera is as near as can be
+            if np.isfinite(whole).all():
+                low, high = whole.min(axis=0), whole.max(axis=0)
+                sides = np.clip(high, 0, self.size) - np.clip(low, 0, self.size)
+                seen = (box[2] - box[0]) * (box[3] - box[1]) / max(float(sides.prod()), 1.0)
             boxes.append(box)
             labels.append(FACTORY.index(walker.body.kind))
             shares.append(min(float(seen), 1.0))
