@@ -46,7 +46,7 @@ def read_dataset(settings: SetSettings, model: ModelSettings, root: Path) -> lis
         check_classes(settings, list(data.names), spec)
     targets = [class_target(name, spec, settings, model) for name in data.names]
     # The reader keeps a COCO file's info since it writes it again; other formats have none.
-    below = area_limit(settings, getattr(data, "info", {}), spec)
+    below = area_limit(settings, data.info, spec)
     pictures, problems, splits = [], [], set()
     for sample in data:
         splits.add(sample.split)

@@ -137,9 +137,7 @@ def test_small_objects_may_be_unlabelled(tmp_path: Path) -> None:
 
 
 def test_small_objects_may_be_unlabelled_however_the_set_is_named(tmp_path: Path) -> None:
-    dataset = pytest.importorskip("perception.datasets.dataset", reason="needs the extra 'data'")
-    if not hasattr(dataset.Dataset, "info"):
-        pytest.skip("this reader does not keep the info of a COCO file")
+    pytest.importorskip("perception.datasets.dataset", reason="needs the extra 'data'")
     write_set(tmp_path, [row(1, [10, 10, 20, 20])], info={"unlabelled_below_area": 0.01})
     settings = SetSettings("coco:set.json", {"tram": "ignore"}, ("vehicle", "person"))
     (picture,) = read_set(settings, MODEL, tmp_path)
