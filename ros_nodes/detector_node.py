@@ -92,7 +92,10 @@ class DetectorParameters(NodeParameters):
     )
     lazy: bool = parameter(False, "Subscribe to cameras only while somebody wants detections")
     silence: float = parameter(
-        1.0, "Time without a picture that counts as an error", minimum=0.05, unit="s"
+        1.0,
+        "Time without a picture, or without finishing one, that counts as an error",
+        minimum=0.05,
+        unit="s",
     )
     stale: float = parameter(
         0.5, "Age of a result at publication that counts as stale", minimum=0.001, unit="s"
@@ -112,6 +115,7 @@ class _Camera:
     gaps: GapCounter = field(default_factory=GapCounter)
     unsubscribe: Callable[[], object] | None = None
     last_received: float = 0.0
+    waiting_since: float | None = None  # a picture has come, and none has been finished since
     incompatible: str = ""
     complaint: str = ""
 
@@ -247,9 +251,14 @@ class DetectorNode(WaysightNode[DetectorParameters]):
         if camera.complaint:
             yield ERROR, camera.complaint
             camera.complaint = ""
-        silent = time.monotonic() - camera.last_received
-        if camera.unsubscribe is not None and silent > self.parameters.silence:
-            yield ERROR, f"no picture on {camera.topic} for {silent:.1f} s"
+        now, limit = time.monotonic(), self.parameters.silence
+        since = camera.waiting_since  # a worker may finish a picture meanwhile
+        if camera.unsubscribe is not None:
+            if now - camera.last_received > limit:
+                silent = now - camera.last_received
+                yield ERROR, f"no picture on {camera.topic} for {silent:.1f} s"
+            if since is not None and now - since > limit:
+                yield ERROR, f"no picture of {camera.topic} finished for {now - since:.1f} s"
         lost = camera.counters.snapshot()["lost"]
         if lost or camera.gaps.missing:
             yield (
@@ -277,6 +286,7 @@ class DetectorNode(WaysightNode[DetectorParameters]):
     def _subscribe(self, camera: _Camera) -> None:
         p = self.parameters
         camera.last_received = time.monotonic()
+        camera.waiting_since = None
         camera.incompatible = ""
         receive = partial(self._receive, camera)
         if self.handover.offers(camera.topic):
@@ -305,6 +315,8 @@ class DetectorNode(WaysightNode[DetectorParameters]):
         # Without MessageInfo, whose publication numbers would tell every loss: EventsExecutor
         # of rclpy 9.1.2 fails on callbacks that take it.
         camera.last_received = time.monotonic()
+        if camera.waiting_since is None:
+            camera.waiting_since = camera.last_received
         camera.counters.add(received=1)
         with suppress(InputError):  # a message without a header is counted when it is decoded
             camera.gaps.see(item.stamp_ns if isinstance(item, Frame) else read_stamp(item))
@@ -334,13 +346,25 @@ class DetectorNode(WaysightNode[DetectorParameters]):
             ticket, taken = self._inbox.take(most)
             if not taken:
                 return
+            # Whatever goes wrong with these pictures, the others wait for this turn to pass.
             began = time.perf_counter()
-            detector = self._model.detectors[number]
-            results = self._detect(detector, [(self._cameras[name], item) for name, item in taken])
+            pictures = [(self._cameras[name], item) for name, item in taken]
+            names: tuple[str, ...] = ()
+            results = []
+            try:
+                detector = self._model.detectors[number]
+                names = detector.names
+                results = self._detect(detector, pictures)
+            except Exception as error:
+                for camera, _ in pictures:
+                    self._reject(camera, f"{type(error).__name__}: {error}")
             self._work_ms.add((time.perf_counter() - began) * 1e3 / len(taken))
             with self._inbox.turn(ticket):
                 for camera, frame, detections in results:
-                    self._publish(camera, frame, detections, detector.names)
+                    try:
+                        self._publish(camera, frame, detections, names)
+                    except Exception as error:
+                        self._reject(camera, f"{type(error).__name__}: {error}")
 
     def _detect(
         self, detector: Detector, taken: list[tuple[_Camera, bytes | Frame]]
@@ -379,10 +403,12 @@ class DetectorNode(WaysightNode[DetectorParameters]):
             camera.publisher.publish(write_detections(detections, frame, names))
         age = (self.get_clock().now().nanoseconds - frame.stamp_ns) / 1e6
         camera.ages.add(age)
+        camera.waiting_since = None
         camera.counters.add(processed=1, stale=int(age > self.parameters.stale * 1e3))
 
     def _reject(self, camera: _Camera, reason: str) -> None:
         """Count a picture that gives no result; nothing is published for it."""
+        camera.waiting_since = None
         camera.counters.add(invalid=1)
         camera.complaint = f"{camera.topic}: {reason}"
         self.get_logger().warning(camera.complaint, throttle_duration_sec=LOG_SECONDS)

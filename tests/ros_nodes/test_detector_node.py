@@ -24,6 +24,8 @@ from vision_msgs.msg import Detection2DArray, LabelInfo
 
 from perception.frame import Frame
 from ros_nodes import convert, qos
+from ros_nodes.detector_node import DetectorNode
+from ros_nodes.handover import Handover
 from tests.onnx_models import bright_cell_detector
 from tests.ros_nodes.peer import NodeProcess, Peer
 from tests.ros_nodes.slow_model import slow_detector
@@ -369,6 +371,54 @@ def test_silent_camera_is_an_error(rig: Rig) -> None:
     rig.peer.wait_for(silent, "an ERROR about the silence")
     rig.send(1, 5)
     rig.peer.wait_for(lambda: rig.results and not silent(), "the error to go")
+
+
+def test_picture_that_no_worker_finishes_is_an_error(tmp_path: Path) -> None:
+    # Far slower than the limit on any machine, so that the wait is seen while it lasts.
+    slow = slow_detector(tmp_path / "slow.onnx", products=150)
+    rig = Rig(tmp_path, slow, silence=0.05, workers=1)
+
+    def told() -> bool:
+        return any("no picture of /image_raw finished" in s.message for s in rig.peer.statuses)
+
+    try:
+        rig.connected()
+        assert not told()  # silence alone is another sentence
+        rig.images.publish(_image(1))
+        rig.peer.wait_for(told, "an ERROR about the picture that is not finished")
+        rig.peer.wait_for(lambda: rig.results, "its result")
+        rig.peer.statuses.clear()
+        rig.peer.wait_for(lambda: rig.count("processed") == 1, "its count")
+        assert not told()
+    finally:
+        rig.close()
+
+
+def test_worker_that_fails_counts_its_picture_and_lets_the_others_go_on(model: Path) -> None:
+    peer, handover = Peer(), Handover()
+    handover.announce("/image_raw")
+    overrides = [Parameter("model", value=str(model)), Parameter("workers", value=2)]
+    node = DetectorNode(handover, context=peer.context, parameter_overrides=overrides)
+    node.trigger_configure()
+    node.trigger_activate()
+    found: list[Any] = []
+    handover.subscribe("/detections", found.append)
+    try:
+        loaded = node._model.detectors
+        node._model.detectors = ()  # what each worker looks for is not there
+        for number in range(1, 5):
+            handover.send("/image_raw", Frame(WHITE, number, "cam"))
+            peer.wait_for(
+                lambda n=number: node._cameras[""].counters.invalid == n, "the picture's count"
+            )
+        node._model.detectors = loaded
+        for number in range(5, 9):
+            handover.send("/image_raw", Frame(WHITE, number, "cam"))
+            peer.wait_for(lambda n=number: found and found[-1][0].stamp_ns == n, "its result")
+    finally:
+        node.trigger_shutdown()
+        node.destroy_node()
+        peer.close()
 
 
 def test_lifecycle_goes_down_and_up_again(tmp_path: Path, model: Path) -> None:
