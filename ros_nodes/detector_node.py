@@ -396,6 +396,9 @@ class DetectorNode(WaysightNode[DetectorParameters]):
         if not detections.valid:
             self._reject(camera, detections.reason)
             return
+        if detections.invalid_rows:  # what they would have shown is missing from the others
+            self._reject(camera, f"{detections.invalid_rows} rows of the model are not finite")
+            return
         if not frame.stamp_ns:
             self.get_logger().warning(f"{camera.topic}: header stamp is 0", once=True)
         self.handover.send(camera.output, (frame, detections))

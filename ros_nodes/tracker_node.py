@@ -251,6 +251,10 @@ class TrackerNode(WaysightNode[TrackerParameters]):
         if tracker is None:
             self._counters.add(dropped=1)
             return
+        if detections.valid and detections.invalid_rows:
+            # The others would look like all that there is.
+            reason = f"{detections.invalid_rows} of their rows cannot be used"
+            detections = Detections.failed(reason, invalid_rows=detections.invalid_rows)
         tracks = tracker.update(detections, self._time_of(frame))
         self._last = tracks
         voted = tracks.voted()

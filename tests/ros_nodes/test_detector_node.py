@@ -8,7 +8,9 @@ from typing import Any
 
 import cv2
 import numpy as np
+import onnx
 import pytest
+from onnx import numpy_helper
 
 pytest.importorskip("rclpy", reason="needs ROS 2")
 pytest.importorskip("vision_msgs", reason="needs vision_msgs: python -m ros_nodes.setup_ros")
@@ -182,6 +184,29 @@ def test_broken_pictures_are_counted_and_never_published_as_nothing_there(rig: R
     rig.peer.wait_for(lambda: len(rig.results) == 2, "the second good picture")
     assert [len(r.detections) for r in rig.results] == [1, 1]
     assert rig.node.process.poll() is None
+
+
+def test_picture_of_which_the_model_loses_a_row_is_invalid(tmp_path: Path, model: Path) -> None:
+    broken = onnx.load(str(model))
+    (cells,) = (t for t in broken.graph.initializer if t.name == "cells")
+    boxes = numpy_helper.to_array(cells).copy()
+    boxes[0, 0, 2] = np.nan  # one cell, and not the bright one
+    cells.CopyFrom(numpy_helper.from_array(boxes, "cells"))
+    onnx.save(broken, str(tmp_path / "broken.onnx"))
+    rig = Rig(tmp_path, tmp_path / "broken.onnx")
+
+    def told() -> bool:
+        said = "1 rows of the model are not finite"
+        errors = [s for s in rig.peer.statuses if s.level == DiagnosticStatus.ERROR]
+        return any(said in status.message for status in errors)
+
+    try:
+        rig.connected()
+        rig.images.publish(_image(1))
+        rig.peer.wait_for(lambda: rig.count("invalid") == 1 and told(), "an ERROR and the count")
+        assert not rig.results
+    finally:
+        rig.close()
 
 
 def test_damaged_jpegs_are_no_grey_pictures(tmp_path: Path, model: Path) -> None:  # C51

@@ -1,6 +1,6 @@
 """The tracker node as a process among foreign ROS nodes."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -210,6 +210,28 @@ def test_an_unusable_message_is_counted_not_published_and_an_error(rig: Rig) -> 
     assert rig.tracks == []
     assert rig.peer.status("/tracker").level == DiagnosticStatus.ERROR
     assert _ids(rig.feed(_message(2 * 10**9, [BOX]))) == [["1"]]
+
+
+def _without_place(message: Detection2DArray) -> None:
+    message.detections[1].bbox.center.position.x = float("nan")
+
+
+def _without_class(message: Detection2DArray) -> None:
+    message.detections[1].results = []
+
+
+@pytest.mark.parametrize("damage", [_without_place, _without_class])
+def test_a_message_with_one_unusable_row_is_not_passed_on_without_it(
+    rig: Rig, damage: Callable[[Detection2DArray], None]
+) -> None:
+    broken = _message(10**9, [BOX, (300, 100, 340, 180)])
+    damage(broken)
+    rig.publisher.publish(broken)
+    rig.peer.wait_for(lambda: rig.value("invalid") == "1", "counted as invalid")
+    assert rig.peer.status("/tracker").level == DiagnosticStatus.ERROR
+    assert "1 of their rows cannot be used" in rig.peer.status("/tracker").message
+    assert _ids(rig.feed(_message(2 * 10**9, [BOX]))) == [["1"]]
+    assert len(rig.tracks) == 1
 
 
 @pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
