@@ -10,6 +10,7 @@ from typing import Any
 import cv2
 import numpy as np
 import numpy.typing as npt
+import simplejpeg
 
 from perception import jpeg
 from perception.errors import InputError
@@ -151,18 +152,32 @@ def read_picture(path: str | Path) -> npt.NDArray[Any]:
 PNG_START, PNG_END = b"\x89PNG\r\n\x1a\n", b"IEND\xaeB`\x82"
 # IMREAD_UNCHANGED keeps 16 bit and alpha, but skips the EXIF rotation; plain colour pictures are
 # the common case and get it.
-_AS_STORED = cv2.IMREAD_ANYDEPTH | cv2.IMREAD_COLOR
+_UPRIGHT = cv2.IMREAD_ANYDEPTH | cv2.IMREAD_COLOR
+_AS_TAKEN = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
+_MOST_PIXELS = 2**30  # OpenCV's limit: memory is taken as the header says, before any of it is read
 
 
-def decode_picture(data: Any, flags: int = _AS_STORED) -> npt.NDArray[Any]:
-    """Decode compressed picture bytes, any buffer; `flags` are OpenCV's IMREAD_*.
+def decode_picture(data: Any, *, upright: bool = True) -> npt.NDArray[Any]:
+    """Decode compressed picture bytes, any buffer.
 
+    upright: turn pictures as their EXIF says, and keep 16 bit; else BGR uint8, as the camera sees.
     Raises InputError when they are no picture, damaged or cut short.
     """
-    size = memoryview(data).nbytes
-    check_complete(data)
+    view = memoryview(data)
+    if bytes(view[: len(jpeg.START)]) == jpeg.START:
+        return _decode_jpeg(view, upright)
+    whole = bytes(view)
+    # What follows the end is allowed: zeros of a camera's buffer.
+    if whole.startswith(PNG_START) and PNG_END not in whole[len(PNG_START) :]:
+        raise InputError(f"PNG of {len(whole)} bytes has no end chunk: it is cut short")
+    return _decode(view, upright)
+
+
+def _decode(view: memoryview, upright: bool) -> npt.NDArray[Any]:
+    flags = _UPRIGHT if upright else _AS_TAKEN
+    size = view.nbytes
     try:
-        image = cv2.imdecode(np.frombuffer(data, np.uint8), flags) if size else None
+        image = cv2.imdecode(np.frombuffer(view, np.uint8), flags) if size else None
     except cv2.error as error:
         raise InputError(f"{size} bytes that cannot be decoded as a picture: {error.err}") from None
     if image is None:
@@ -170,17 +185,22 @@ def decode_picture(data: Any, flags: int = _AS_STORED) -> npt.NDArray[Any]:
     return image
 
 
-def check_complete(data: Any) -> None:
-    """Raise InputError for a JPEG or PNG, in any buffer of bytes, whose end is missing.
+def _decode_jpeg(view: memoryview, upright: bool) -> npt.NDArray[Any]:
+    """OpenCV fills what is missing of a JPEG with grey, prints a warning and reports success.
 
-    Decoders before OpenCV 5 fill what is missing of a cut JPEG with grey and report success. What
-    follows the end is allowed: zeros of a camera's buffer, a phone's notes.
+    simplejpeg raises for the warning. Its pixels are the same, in no more time.
     """
-    whole = bytes(data)
-    if whole.startswith(jpeg.START):
-        # Segments before the scan may hold another whole JPEG, the Exif thumbnail.
-        scan = next((at for marker, at in jpeg.segments(whole) if marker == jpeg.SCAN), len(whole))
-        if whole.rfind(jpeg.END, scan) < 0:
-            raise InputError(f"JPEG of {len(whole)} bytes has no end marker: it is cut short")
-    if whole.startswith(PNG_START) and PNG_END not in whole[len(PNG_START) :]:
-        raise InputError(f"PNG of {len(whole)} bytes has no end chunk: it is cut short")
+    try:
+        height, width, space, _ = simplejpeg.decode_jpeg_header(view)
+        if height * width > _MOST_PIXELS:
+            raise ValueError(f"{width}x{height} is more than {_MOST_PIXELS} pixels")
+        if space == "CMYK" or (upright and jpeg.has_exif(bytes(view))):
+            # OpenCV knows how to turn and to convert. The smallest size: every bit of the code is
+            # read for it all the same.
+            simplejpeg.decode_jpeg(view, "GRAY", min_height=1, min_width=1, min_factor=8)
+            return _decode(view, upright)
+        pixels: npt.NDArray[Any] = simplejpeg.decode_jpeg(view, "BGR")
+    except ValueError as error:
+        size = view.nbytes
+        raise InputError(f"JPEG of {size} bytes is damaged or cut short: {error}") from None
+    return pixels

@@ -160,7 +160,7 @@ def decode_compressed(data: Any) -> npt.NDArray[np.uint8]:
     if not bytes(view[:8]).startswith((jpeg.START, PNG_START)):
         raise InputError(f"compressed image of {len(view)} bytes is neither JPEG nor PNG")
     # The camera's orientation is the frame's: EXIF must not turn it.
-    return decode_picture(view, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
+    return decode_picture(view, upright=False)
 
 
 def image_message(frame: Frame) -> Image:

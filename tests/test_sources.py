@@ -102,6 +102,57 @@ def test_the_end_of_a_thumbnail_is_not_the_end_of_a_jpeg() -> None:  # C51
         decode_picture(whole[:-2])
 
 
+@pytest.mark.parametrize("progressive", [0, 1])
+@pytest.mark.parametrize("upright", [True, False])
+@pytest.mark.parametrize("exif", [True, False])
+def test_a_jpeg_with_a_part_missing_is_damaged_although_its_end_is_there(
+    progressive: int, upright: bool, exif: bool
+) -> None:  # C51
+    picture = np.random.default_rng(0).integers(0, 255, (128, 128, 3), np.uint8)
+    kind = [cv2.IMWRITE_JPEG_PROGRESSIVE, progressive]
+    data = cv2.imencode(".jpg", picture, kind)[1].tobytes()
+    if exif:
+        data = _turned(data)
+    third = len(data) // 3
+    assert decode_picture(data, upright=upright).shape == picture.shape
+    for damaged in (
+        data[:third] + b"\xff\xd9",  # cut, and the end marker put behind it
+        data[:third] + data[2 * third :],
+        data[: 2 * third] + data[third:],
+        data[:-3] + b"\xff\xd9",
+    ):
+        with pytest.raises(InputError, match=f"JPEG of {len(damaged)} bytes is damaged"):
+            decode_picture(damaged, upright=upright)
+
+
+def test_jpegs_are_the_pixels_of_opencv_turned_only_where_that_is_wanted() -> None:
+    picture = cv2.resize(np.random.default_rng(0).integers(0, 255, (8, 16, 3), np.uint8), (96, 64))
+    data = cv2.imencode(".jpg", picture)[1].tobytes()
+    plain = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
+    turned = cv2.rotate(plain, cv2.ROTATE_90_CLOCKWISE)
+    assert np.array_equal(decode_picture(data), plain)
+    assert np.array_equal(decode_picture(_turned(data)), turned)
+    assert np.array_equal(decode_picture(_turned(data), upright=False), plain)
+    grey = cv2.imencode(".jpg", picture[..., 0])[1].tobytes()
+    assert decode_picture(grey).shape == picture.shape
+
+
+def test_a_jpeg_that_promises_too_much_is_refused_before_memory_is_taken() -> None:
+    data = bytearray(cv2.imencode(".jpg", np.zeros((64, 64, 3), np.uint8))[1].tobytes())
+    at = data.index(b"\xff\xc0")
+    data[at + 5 : at + 9] = (65500).to_bytes(2, "big") * 2
+    with pytest.raises(InputError, match="65500x65500 is more than"):
+        decode_picture(data)
+
+
+def _turned(data: bytes) -> bytes:
+    """The JPEG with an Exif segment that tells to turn it clockwise by a quarter."""
+    entry = bytes.fromhex("0112 0003 00000001 0006 0000".replace(" ", ""))
+    tiff = b"MM\0*" + (8).to_bytes(4, "big") + (1).to_bytes(2, "big") + entry + bytes(4)
+    body = b"Exif\0\0" + tiff
+    return data[:2] + b"\xff\xe1" + (len(body) + 2).to_bytes(2, "big") + body + data[2:]
+
+
 def test_16_bit_pictures_keep_their_depth(tmp_path: Path) -> None:
     cv2.imwrite(str(tmp_path / "deep.png"), np.full((8, 8, 3), 40000, np.uint16))
     assert read_picture(tmp_path / "deep.png").dtype == np.uint16
