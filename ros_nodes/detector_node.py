@@ -79,7 +79,10 @@ class DetectorParameters(NodeParameters):
         (), "Namespaces of several cameras, each with its own topics; empty: one camera"
     )
     max_batch: int = parameter(
-        1, "Pictures of different cameras in one run of the network", minimum=1, maximum=64
+        1,
+        "Pictures of different cameras in one run of the network, as far as the model allows it",
+        minimum=1,
+        maximum=64,
     )
     compressed: bool = parameter(False, "Subscribe to CompressedImage instead of Image")
     reliability: str = parameter(
@@ -376,14 +379,18 @@ class DetectorNode(WaysightNode[DetectorParameters]):
                 frames.append((camera, self._frame(item)))
             except InputError as error:
                 self._reject(camera, str(error))
-        try:
-            found = detector.detect_batch([frame for _, frame in frames])
-        except Exception as error:  # one picture that the runtime fails on must not end the node
-            kind = "" if isinstance(error, InputError) else f"{type(error).__name__}: "
-            for camera, _ in frames:
-                self._reject(camera, f"{kind}{error}")
-            return []
-        return [(c, frame, result) for (c, frame), result in zip(frames, found, strict=True)]
+        results: list[tuple[_Camera, Frame, Detections]] = []
+        most = detector.contract.max_batch  # the model's own, which a swap may change
+        for run in (frames[at : at + most] for at in range(0, len(frames), most)):
+            try:
+                found = detector.detect_batch([frame for _, frame in run])
+            except Exception as error:  # a picture that the runtime fails on must not end the node
+                kind = "" if isinstance(error, InputError) else f"{type(error).__name__}: "
+                for camera, _ in run:
+                    self._reject(camera, f"{kind}{error}")
+                continue
+            results += [(*one, result) for one, result in zip(run, found, strict=True)]
+        return results
 
     def _frame(self, item: bytes | Frame) -> Frame:
         if isinstance(item, Frame):  # from a node of this process, by reference

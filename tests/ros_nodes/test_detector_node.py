@@ -521,6 +521,40 @@ def test_several_cameras_keep_their_headers_and_none_starves(tmp_path: Path, mod
         rig.close()
 
 
+def test_model_of_single_pictures_is_not_given_two(tmp_path: Path, model: Path) -> None:
+    single = onnx.load(str(model))
+    (size,) = (i.type.tensor_type.shape.dim[0] for i in single.graph.input)
+    size.dim_value = 1
+    onnx.save(single, str(tmp_path / "single.onnx"))
+    rig = Rig(
+        tmp_path, tmp_path / "single.onnx", cameras="[front,rear]", max_batch=2, workers=1, depth=50
+    )
+    node = rig.peer.node
+    names = ("front", "rear")
+    publishers = [
+        node.create_publisher(Image, f"{n}/image_raw", qos.image_publisher(depth=50)) for n in names
+    ]
+    try:
+        rig.peer.connected("/detector", to=publishers)
+        for number in range(1, 51):
+            for publisher in publishers:
+                publisher.publish(_image(number))
+        rig.peer.wait_for(
+            lambda: all(rig.count(f"{n}/processed") > 0 for n in names), "results of both"
+        )
+        rig.peer.wait_for(
+            lambda: all(
+                rig.count(f"{n}/received")
+                == sum(rig.count(f"{n}/{k}") for k in ("processed", "dropped", "invalid"))
+                for n in names
+            ),
+            "every picture to be accounted for",
+        )
+        assert [rig.count(f"{n}/invalid") for n in names] == [0, 0]
+    finally:
+        rig.close()
+
+
 def test_slow_model_gets_the_newest_picture_and_counts_the_rest(
     tmp_path: Path, slow_model: Path
 ) -> None:
