@@ -119,6 +119,7 @@ class _Camera:
     unsubscribe: Callable[[], object] | None = None
     last_received: float = 0.0
     waiting_since: float | None = None  # a picture has come, and none has been finished since
+    told: tuple[int, int] = (0, 0)  # lost and missing pictures at the last diagnostics
     incompatible: str = ""
     complaint: str = ""
 
@@ -262,12 +263,13 @@ class DetectorNode(WaysightNode[DetectorParameters]):
                 yield ERROR, f"no picture on {camera.topic} for {silent:.1f} s"
             if since is not None and now - since > limit:
                 yield ERROR, f"no picture of {camera.topic} finished for {now - since:.1f} s"
-        lost = camera.counters.snapshot()["lost"]
-        if lost or camera.gaps.missing:
+        lost, missing = camera.counters.snapshot()["lost"], camera.gaps.missing
+        before, camera.told = camera.told, (lost, missing)
+        if camera.told != before:
             yield (
                 WARN,
-                f"pictures of {camera.topic} did not arrive: {lost} lost by the middleware's own "
-                f"count, {camera.gaps.missing} by gaps between their stamps",
+                f"pictures of {camera.topic} did not arrive: {lost - before[0]} lost by the "
+                f"middleware's own count, {missing - before[1]} by gaps between their stamps",
             )
 
     # Receiving -------------------------------------------------------------------------------
@@ -290,6 +292,7 @@ class DetectorNode(WaysightNode[DetectorParameters]):
         p = self.parameters
         camera.last_received = time.monotonic()
         camera.waiting_since = None
+        camera.gaps.restart()
         camera.incompatible = ""
         receive = partial(self._receive, camera)
         if self.handover.offers(camera.topic):

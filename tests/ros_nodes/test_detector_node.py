@@ -382,6 +382,23 @@ def test_disabled_detector_unsubscribes_and_comes_back(rig: Rig) -> None:
     rig.peer.wait_for(lambda: rig.results, "a result after enabling")
 
 
+def test_missing_pictures_are_told_once_and_counted_for_good(rig: Rig) -> None:
+    def told() -> bool:
+        status = rig.peer.status("/detector")
+        return status is not None and "did not arrive" in status.message
+
+    rig.connected()
+    period = 20_000_000
+    for number in range(1, 60):
+        if number != 50:
+            rig.images.publish(_image(number * period))
+        rig.peer.spin(0.02)
+    rig.peer.wait_for(lambda: rig.count("missing") >= 1, "the count")
+    assert any("did not arrive" in s.message for s in rig.peer.statuses)
+    rig.peer.wait_for(lambda: not told(), "the warning to go")
+    assert rig.count("missing") >= 1
+
+
 def test_silent_camera_is_an_error(rig: Rig) -> None:
     rig.connected()
 
