@@ -155,7 +155,7 @@ class DetectorNode(WaysightNode[DetectorParameters]):
             ),
         )
         output = self.resolve_topic_name(prefix + topics.DETECTIONS)
-        self.handover.announce(output)
+        self.handover.announce(output, self._follow_demand)
         return _Camera(name, self.resolve_topic_name(prefix + image), output, publisher)
 
     def cleanup(self) -> None:

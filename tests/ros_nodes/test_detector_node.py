@@ -436,31 +436,63 @@ def test_picture_that_no_worker_finishes_is_an_error(tmp_path: Path) -> None:
         rig.close()
 
 
+class InProcess:
+    """A detector in this process that takes pictures by reference."""
+
+    def __init__(self, **parameters: object) -> None:
+        self.peer, self.handover = Peer(), Handover()
+        self.handover.announce("/image_raw")
+        self.node = DetectorNode(
+            self.handover,
+            context=self.peer.context,
+            parameter_overrides=[Parameter(name, value=v) for name, v in parameters.items()],
+        )
+        self.node.trigger_configure()
+        self.node.trigger_activate()
+
+    def send(self, number: int) -> None:
+        self.handover.send("/image_raw", Frame(WHITE, number, "cam"))
+
+    def close(self) -> None:
+        self.node.trigger_shutdown()
+        self.node.destroy_node()
+        self.peer.close()
+
+
 def test_worker_that_fails_counts_its_picture_and_lets_the_others_go_on(model: Path) -> None:
-    peer, handover = Peer(), Handover()
-    handover.announce("/image_raw")
-    overrides = [Parameter("model", value=str(model)), Parameter("workers", value=2)]
-    node = DetectorNode(handover, context=peer.context, parameter_overrides=overrides)
-    node.trigger_configure()
-    node.trigger_activate()
+    detector = InProcess(model=str(model), workers=2)
+    peer, node = detector.peer, detector.node
     found: list[Any] = []
-    handover.subscribe("/detections", found.append)
+    detector.handover.subscribe("/detections", found.append)
     try:
         loaded = node._model.detectors
         node._model.detectors = ()  # what each worker looks for is not there
         for number in range(1, 5):
-            handover.send("/image_raw", Frame(WHITE, number, "cam"))
+            detector.send(number)
             peer.wait_for(
                 lambda n=number: node._cameras[""].counters.invalid == n, "the picture's count"
             )
         node._model.detectors = loaded
         for number in range(5, 9):
-            handover.send("/image_raw", Frame(WHITE, number, "cam"))
+            detector.send(number)
             peer.wait_for(lambda n=number: found and found[-1][0].stamp_ns == n, "its result")
     finally:
-        node.trigger_shutdown()
-        node.destroy_node()
-        peer.close()
+        detector.close()
+
+
+def test_lazy_detector_works_while_a_node_of_its_process_listens(model: Path) -> None:
+    detector = InProcess(model=str(model), lazy=True)
+    handover, found = detector.handover, []
+    try:
+        assert not handover.wanted("/image_raw")
+        leave = handover.subscribe("/detections", found.append)
+        assert handover.wanted("/image_raw")
+        detector.send(1)
+        detector.peer.wait_for(lambda: found, "a result")
+        leave()
+        assert not handover.wanted("/image_raw")
+    finally:
+        detector.close()
 
 
 def test_lifecycle_goes_down_and_up_again(tmp_path: Path, model: Path) -> None:
