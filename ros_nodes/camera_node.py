@@ -121,7 +121,9 @@ class CameraNode(WaysightNode[CameraParameters]):
             CameraInfo, topics.CAMERA_INFO, qos.results(100)
         )
         self._raw = self._publisher(Image, topics.IMAGE, "compressed")
-        self._compressed = self._publisher(CompressedImage, topics.compressed(topics.IMAGE), "raw")
+        self._compressed = self._publisher(
+            CompressedImage, self.compressed_topic(topics.IMAGE), "raw"
+        )
         self._clock_out = (
             self.create_publisher(Clock, topics.CLOCK, qos.results(1)) if p.publish_clock else None
         )

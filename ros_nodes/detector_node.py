@@ -145,7 +145,7 @@ class DetectorNode(WaysightNode[DetectorParameters]):
 
     def _camera(self, name: str) -> _Camera:
         prefix = f"{name}/" if name else ""
-        image = topics.compressed(topics.IMAGE) if self.parameters.compressed else topics.IMAGE
+        image = prefix + topics.IMAGE
         publisher = self.create_lifecycle_publisher(
             Detection2DArray,
             prefix + topics.DETECTIONS,
@@ -156,7 +156,9 @@ class DetectorNode(WaysightNode[DetectorParameters]):
         )
         output = self.resolve_topic_name(prefix + topics.DETECTIONS)
         self.handover.announce(output, self._follow_demand)
-        return _Camera(name, self.resolve_topic_name(prefix + image), output, publisher)
+        compressed = self.parameters.compressed
+        topic = self.compressed_topic(image) if compressed else self.resolve_topic_name(image)
+        return _Camera(name, topic, output, publisher)
 
     def cleanup(self) -> None:
         """Give everything back."""
@@ -384,15 +386,15 @@ class DetectorNode(WaysightNode[DetectorParameters]):
                 self._reject(camera, str(error))
         results: list[tuple[_Camera, Frame, Detections]] = []
         most = detector.contract.max_batch  # the model's own, which a swap may change
-        for run in (frames[at : at + most] for at in range(0, len(frames), most)):
+        for batch in (frames[at : at + most] for at in range(0, len(frames), most)):
             try:
-                found = detector.detect_batch([frame for _, frame in run])
+                found = detector.detect_batch([frame for _, frame in batch])
             except Exception as error:  # a picture that the runtime fails on must not end the node
                 kind = "" if isinstance(error, InputError) else f"{type(error).__name__}: "
-                for camera, _ in run:
+                for camera, _ in batch:
                     self._reject(camera, f"{kind}{error}")
                 continue
-            results += [(*one, result) for one, result in zip(run, found, strict=True)]
+            results += [(*one, result) for one, result in zip(batch, found, strict=True)]
         return results
 
     def _frame(self, item: bytes | Frame) -> Frame:

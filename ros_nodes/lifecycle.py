@@ -30,6 +30,7 @@ from rclpy.signals import SignalHandlerOptions
 from rclpy.task import Future
 
 from perception.errors import InputError
+from ros_nodes import topics
 from ros_nodes.diagnostics import Diagnostics, Status
 from ros_nodes.graph import DDS_PROFILE, DDS_VARIABLE
 from ros_nodes.handover import Handover
@@ -138,6 +139,17 @@ class WaysightNode(LifecycleNode, Generic[P]):
         self.parameters = replace(self.parameters, **{name: value})
         self._wanted = replace(self._wanted, **{name: value})
         super().set_parameters_atomically([_as_ros(self._describing[name], value)])
+
+    def compressed_topic(self, image: str) -> str:
+        """Full name of the compressed form of an image topic.
+
+        It goes where the image topic is remapped to, unless it is remapped itself.
+        """
+        name = topics.compressed(image)
+        resolved = self.resolve_topic_name(name)
+        if resolved != self.resolve_topic_name(name, only_expand=True):
+            return resolved
+        return topics.compressed(self.resolve_topic_name(image))
 
     def _all_values(self) -> dict[str, Any]:
         """The node's own values, and whom it is connected to: what to ask when nothing comes."""

@@ -128,7 +128,7 @@ class ViewerNode(WaysightNode[ViewerParameters]):
             Image, topics.ANNOTATED, qos.image_publisher()
         )
         self._annotated_jpeg = self.create_lifecycle_publisher(
-            CompressedImage, topics.compressed(topics.ANNOTATED), qos.image_publisher()
+            CompressedImage, self.compressed_topic(topics.ANNOTATED), qos.image_publisher()
         )
         self._markers = self.create_lifecycle_publisher(MarkerArray, topics.MARKERS, qos.results())
         self._statuses = self.create_subscription(
@@ -266,17 +266,17 @@ class ViewerNode(WaysightNode[ViewerParameters]):
 
     def _subscribe_images(self) -> Callable[[], object]:
         p = self.parameters
-        topic = topics.compressed(topics.IMAGE) if p.compressed else topics.IMAGE
-        name = self.resolve_topic_name(topic)
+        image = topics.IMAGE
+        name = self.compressed_topic(image) if p.compressed else self.resolve_topic_name(image)
         if self.handover.offers(name):
             return self.handover.subscribe(name, self._on_frame)
         subscription = self.create_subscription(
             CompressedImage if p.compressed else Image,
-            topic,
+            name,
             self._on_image,
             qos.image_subscription(p.reliability),
             raw=True,
-            event_callbacks=self._events(topic),
+            event_callbacks=self._events(name),
         )
         return partial(self.destroy_subscription, subscription)
 

@@ -2,19 +2,27 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
+import cv2
+import numpy as np
 import pytest
 
 pytest.importorskip("rclpy", reason="needs ROS 2")
+pytest.importorskip("vision_msgs", reason="needs vision_msgs: python -m ros_nodes.setup_ros")
 
 from rclpy.exceptions import ParameterNotDeclaredException
 from rclpy.parameter import Parameter
+from sensor_msgs.msg import CompressedImage
+from vision_msgs.msg import Detection2DArray
 
 from perception.errors import InputError
+from ros_nodes import qos
 from ros_nodes.lifecycle import WaysightNode
 from ros_nodes.parameters import NodeParameters, parameter
-from tests.ros_nodes.peer import Peer
+from tests.onnx_models import bright_cell_detector
+from tests.ros_nodes.peer import NodeProcess, Peer
 
 
 @dataclass(frozen=True)
@@ -102,3 +110,54 @@ def test_restored_value_is_wanted_and_in_force(lamp: LampNode) -> None:
     lamp.trigger_cleanup()
     lamp.trigger_configure()
     assert lamp.parameters.brightness == 0.5
+
+
+@pytest.mark.parametrize(
+    ("rules", "expected"),
+    [
+        ([], "/image_raw/compressed"),
+        (["image_raw:=cam/image"], "/cam/image/compressed"),
+        (["image_raw/compressed:=jpeg"], "/jpeg"),
+        (["image_raw:=cam/image", "image_raw/compressed:=jpeg"], "/jpeg"),
+        (["__ns:=/front", "image_raw:=image"], "/front/image/compressed"),
+    ],
+)
+def test_compressed_pictures_go_where_the_raw_ones_are_remapped_to(
+    rules: list[str], expected: str
+) -> None:
+    peer = Peer()
+    arguments = [word for rule in rules for word in ("-r", rule)]
+    node = LampNode(context=peer.context, cli_args=["--ros-args", *arguments])
+    try:
+        assert node.compressed_topic("image_raw") == expected
+        publisher = node.create_publisher(CompressedImage, node.compressed_topic("image_raw"), 1)
+        assert publisher.topic_name == expected
+    finally:
+        node.destroy_node()
+        peer.close()
+
+
+def test_remapped_camera_reaches_a_remapped_detector_and_viewer(tmp_path: Path) -> None:
+    picture = np.zeros((48, 64, 3), np.uint8)
+    cv2.imwrite(str(tmp_path / "0.png"), picture)
+    model = bright_cell_detector(tmp_path / "cells.onnx")
+    camera = {"source": tmp_path, "format": "compressed", "loop": True, "rate": 20}
+    peer = Peer()
+    annotated = peer.collect(CompressedImage, "/seen/compressed", qos.image_subscription())
+    results = peer.collect(Detection2DArray, "/detections", qos.results())
+    rules = ["image_raw:=cam/image", "image_annotated:=seen"]
+    viewer = {"compressed": True, "web": False, "results": "detections"}
+    nodes = [
+        NodeProcess(f"{name}_node", tmp_path / name, rules, **parameters)
+        for name, parameters in (
+            ("camera", camera),
+            ("detector", {"model": model, "compressed": True}),
+            ("viewer", viewer),
+        )
+    ]
+    try:
+        peer.wait_for(lambda: results and annotated, "results and a picture with boxes")
+    finally:
+        for node in nodes:
+            node.stop()
+        peer.close()
