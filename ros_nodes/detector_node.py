@@ -171,7 +171,9 @@ class DetectorNode(WaysightNode[DetectorParameters]):
             entity = self.__dict__.pop(name, None)
             if entity is not None:
                 destroy(entity)
-        self.__dict__.pop("_model", None)
+        model: ModelSlot | None = self.__dict__.pop("_model", None)
+        if model is not None:
+            model.close()
 
     def activate(self) -> None:
         """Start the workers and subscribe."""
@@ -201,20 +203,19 @@ class DetectorNode(WaysightNode[DetectorParameters]):
         if model is None:
             return  # `configure` will look at them
         if "model" in changed:
-            model.exchange(
-                new, lambda: self.parameters, partial(self._on_swap, new, self.parameters)
-            )
+            model.exchange(new, lambda: self.parameters, self._on_swap)
         else:
             model.set_up(new)
+            self._announce()  # the threshold is in it
 
-    def _on_swap(self, new: DetectorParameters, old: DetectorParameters, swapped: bool) -> None:
+    def _on_swap(self, swapped: bool) -> None:
         """Tell the outcome of a model exchange; a refused name is taken back."""
         if swapped:
             self._announce()
-            self.get_logger().info(f"model is now {new.model}")
+            self.get_logger().info(f"model is now {self._model.loaded}")
         else:
             self.get_logger().error(self._model.trouble)
-            self.restore("model", old.model)
+            self.restore("model", self._model.loaded)
         self.diagnose_now()
 
     @property

@@ -89,6 +89,11 @@ class Rig:
         request = SetParameters.Request(parameters=[message])
         return self.call(SetParameters, "/detector/set_parameters", request).results[0]
 
+    def model_name(self) -> str:
+        request = GetParameters.Request(names=["model"])
+        answer = self.call(GetParameters, "/detector/get_parameters", request)
+        return str(answer.values[0].string_value)
+
     def send(self, first: int, count: int, period: float = 0.02, **image: Any) -> None:
         for number in range(first, first + count):
             self.images.publish(_image(number, **image))
@@ -344,11 +349,6 @@ def test_garbage_in_place_of_the_model_during_a_swap_costs_no_picture(
     other = bright_cell_detector(tmp_path / "other.onnx", names=("light", "shade"))
     rig = Rig(tmp_path, own, offered="reliable", reliability="reliable", depth=100)
 
-    def model_name() -> str:
-        request = GetParameters.Request(names=["model"])
-        answer = rig.call(GetParameters, "/detector/get_parameters", request)
-        return str(answer.values[0].string_value)
-
     try:
         rig.connected()
         rig.send(1, 20)
@@ -357,7 +357,7 @@ def test_garbage_in_place_of_the_model_during_a_swap_costs_no_picture(
         rig.set("model", str(other))
         rig.send(21, 40)
         rig.peer.wait_for(lambda: "other.onnx" in rig.node.output, "a line about the garbage")
-        rig.peer.wait_for(lambda: model_name() == str(own), "the old name to come back")
+        rig.peer.wait_for(lambda: rig.model_name() == str(own), "the old name to come back")
         rig.send(61, 20)
         rig.peer.wait_for(
             lambda: rig.count("processed") + rig.count("dropped") == 80,
@@ -370,6 +370,27 @@ def test_garbage_in_place_of_the_model_during_a_swap_costs_no_picture(
         assert rig.node.process.poll() is None
     finally:
         rig.close()
+
+
+def test_refused_model_leaves_the_name_of_the_one_that_runs(
+    rig: Rig, model: Path, slow_model: Path, tmp_path: Path
+) -> None:
+    garbage = tmp_path / "garbage.onnx"
+    garbage.write_bytes(bytes(range(256)) * 20)
+    rig.connected()
+    assert rig.set("model", str(slow_model)).successful  # still loading when the next wish comes
+    assert rig.set("model", str(garbage)).successful
+    rig.peer.wait_for(lambda: rig.model_name() == str(model), "the name of the one that runs")
+    rig.images.publish(_image(1))
+    rig.peer.wait_for(lambda: rig.results, "a result")
+    assert rig.values()["model"] == model.name and rig.values()["swaps"] == "0"
+
+
+def test_label_info_tells_the_threshold_that_was_set_last(rig: Rig) -> None:
+    rig.peer.wait_for(lambda: rig.labels, "the first LabelInfo")
+    assert rig.labels[-1].threshold == 0.5
+    assert rig.set("score_threshold", 0.75).successful
+    rig.peer.wait_for(lambda: rig.labels[-1].threshold == 0.75, "the new threshold")
 
 
 def test_disabled_detector_unsubscribes_and_comes_back(rig: Rig) -> None:
