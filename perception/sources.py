@@ -39,7 +39,8 @@ class Source:
     """Pictures or one video, in order. Iterate to read it; it can be read again.
 
     paths: the pictures, or the one video. count: frames that are expected (a video's header may
-    be wrong). rate: frames a second of a video, else None.
+    be wrong, and where frames come irregularly, it is a guess from a rate). rate: frames a second
+    of a video, else None; the stamps of its frames are the container's own times.
     problems: what could not be read in the last pass, one sentence each, in order.
     broken_off: whether the last pass of a video ended well before the end that its header names.
     """
@@ -52,7 +53,7 @@ class Source:
 
     @property
     def is_video(self) -> bool:
-        """Whether frames come from one video and are a fixed time apart."""
+        """Whether frames come from one video."""
         return self.rate is not None
 
     def __iter__(self) -> Iterator[SourceFrame]:
@@ -74,25 +75,32 @@ class Source:
         capture = cv2.VideoCapture(str(path))
         self.broken_off = False
         try:
-            index = 0
-            seconds = 0.0
+            index = stamp = start = 0
+            period = step = round(NANOSECONDS / self.rate)
             while True:
                 ok, image = capture.read()
                 if not ok:
                     break
-                seconds = capture.get(cv2.CAP_PROP_POS_MSEC) / 1e3
+                time_ns = round(capture.get(cv2.CAP_PROP_POS_MSEC) * 1e6)
+                if index:
+                    # Some containers hold no times, or some of them.
+                    step = time_ns - start - stamp
+                    step = step if step > 0 else period
+                    stamp += step
+                else:
+                    start = time_ns
                 picture = np.asarray(image, dtype=np.uint8)
-                stamp = round(index * NANOSECONDS / self.rate)
                 yield SourceFrame(Frame(picture, stamp, "", index), f"{path.name}#{index:05d}")
                 index += 1
         finally:
             capture.release()
-        if index < self.count:
+        # By time as well: fewer frames than were guessed may be all that there are.
+        lasted, whole = stamp + step, self.count * NANOSECONDS / self.rate
+        if index < self.count and lasted < whole - period / 2:
             self.problems.append(
                 f"{path}: ends after frame {index} of the {self.count} that its header names"
             )
-            # By time too: where frames come irregularly, the count is only guessed from a rate.
-            self.broken_off = seconds < WHOLE_SHARE * self.count / self.rate
+            self.broken_off = lasted < WHOLE_SHARE * whole
 
 
 def open_source(path: str | Path) -> Source:

@@ -1,5 +1,6 @@
 """Reading pictures, folders and videos."""
 
+from fractions import Fraction
 from pathlib import Path
 
 import cv2
@@ -34,6 +35,46 @@ def test_video_frames_carry_their_time(tmp_path: Path) -> None:
     assert frames[3].frame.stamp_ns == 150_000_000
     assert frames[3].name == "v.mp4#00003"
     assert not source.problems
+
+
+def write_irregular_video(path: Path) -> list[int]:
+    """Frames 33 ms apart and then 120 ms; gives their times in ms."""
+    av = pytest.importorskip("av", reason="needs PyAV")
+    times = [33 * n for n in range(30)] + [990 + 120 * n for n in range(30)]
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("mpeg4", rate=30)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        stream.codec_context.time_base = Fraction(1, 1000)
+        for number, time_ms in enumerate(times):
+            frame = av.VideoFrame.from_ndarray(np.full((48, 64, 3), 4 * number, np.uint8), "rgb24")
+            frame.pts, frame.time_base = time_ms, Fraction(1, 1000)
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+    return times
+
+
+@pytest.mark.parametrize("kind", ["mp4", "mkv"])
+def test_frames_of_an_irregular_video_carry_the_times_of_the_container(
+    tmp_path: Path, kind: str
+) -> None:
+    path = tmp_path / f"v.{kind}"
+    times = write_irregular_video(path)
+    source = open_source(path)
+    assert [item.frame.stamp_ns for item in source] == [time * 1_000_000 for time in times]
+    # Matroska names no count; what is guessed from a rate is far more than there are.
+    assert source.count == 60 or kind == "mkv"
+    assert source.problems == [] and not source.broken_off
+
+
+def test_a_cut_irregular_video_is_broken_off(tmp_path: Path) -> None:
+    path = tmp_path / "v.mkv"
+    write_irregular_video(path)
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) * 2 // 3])
+    source = open_source(path)
+    count = len(list(source))
+    assert 0 < count < 60 and source.broken_off
+    assert f"ends after frame {count} of the " in source.problems[0]
 
 
 def test_a_damaged_picture_in_a_folder_is_reported_and_the_rest_read(tmp_path: Path) -> None:
