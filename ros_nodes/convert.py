@@ -31,7 +31,7 @@ from perception.detections import UNTRACKED, Detections
 from perception.errors import InputError
 from perception.frame import Color, Frame
 from perception.sources import PNG_START, decode_picture
-from ros_nodes.cdr import RawDetection, read_compressed, read_image, write_image
+from ros_nodes.cdr import RawDetection, read_compressed, read_image, upright_size, write_image
 from ros_nodes.cdr import read_detections as cdr_read_detections
 
 # Encodings whose rows are pixels side by side (sensor_msgs/image_encodings.hpp):
@@ -291,18 +291,21 @@ class NameIndex:
 def read_detections(message: Detection2DArray, index: NameIndex) -> Detections:
     """Detections from vision_msgs, the best hypothesis of each; labels are numbers of `index`.
 
+    Of a turned box (theta) it is the upright one around it.
     Rows that are not finite or have no hypothesis are left out and counted in `invalid_rows`;
     when that leaves none of several, the result is invalid.
     """
     rows = []
     for item in message.detections:
         best = max(item.results, key=lambda r: r.hypothesis.score, default=None)
+        box = item.bbox
+        width, height = upright_size(box.size_x, box.size_y, box.center.theta)
         rows.append(
             RawDetection(
-                item.bbox.center.position.x,
-                item.bbox.center.position.y,
-                item.bbox.size_x,
-                item.bbox.size_y,
+                box.center.position.x,
+                box.center.position.y,
+                width,
+                height,
                 None if best is None else best.hypothesis.class_id,
                 0.0 if best is None else best.hypothesis.score,
                 item.id,
