@@ -466,6 +466,8 @@ class InProcess:
         self.node = DetectorNode(
             self.handover,
             context=self.peer.context,
+            # Its services stay in sight for a while; the next test must not call them.
+            cli_args=["--ros-args", "-r", "__node:=inside"],
             parameter_overrides=[Parameter(name, value=v) for name, v in parameters.items()],
         )
         self.node.trigger_configure()
