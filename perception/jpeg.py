@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from struct import Struct
 
-START, END = b"\xff\xd8", b"\xff\xd9"
+START = b"\xff\xd8"
 SCAN = 0xDA
-"""Marker of the first coded data. In it 0xFF is followed by 0: no marker occurs by chance."""
+"""Marker of the first coded data."""
+_APP1, _EXIF = 0xE1, b"Exif\0"
 
 _LENGTH = Struct(">H").unpack_from
 
@@ -28,3 +29,8 @@ def segments(data: bytes) -> Iterator[tuple[int, int]]:
         if marker == SCAN or length < 2:
             return
         at += 2 + length
+
+
+def has_exif(data: bytes) -> bool:
+    """Whether the file says, among other things, which way up the picture is."""
+    return any(marker == _APP1 and data.startswith(_EXIF, at + 4) for marker, at in segments(data))

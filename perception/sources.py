@@ -10,6 +10,7 @@ from typing import Any
 import cv2
 import numpy as np
 import numpy.typing as npt
+import simplejpeg
 
 from perception import jpeg
 from perception.errors import InputError
@@ -38,7 +39,8 @@ class Source:
     """Pictures or one video, in order. Iterate to read it; it can be read again.
 
     paths: the pictures, or the one video. count: frames that are expected (a video's header may
-    be wrong). rate: frames a second of a video, else None.
+    be wrong, and where frames come irregularly, it is a guess from a rate). rate: frames a second
+    of a video, else None; the stamps of its frames are the container's own times.
     problems: what could not be read in the last pass, one sentence each, in order.
     broken_off: whether the last pass of a video ended well before the end that its header names.
     """
@@ -51,7 +53,7 @@ class Source:
 
     @property
     def is_video(self) -> bool:
-        """Whether frames come from one video and are a fixed time apart."""
+        """Whether frames come from one video."""
         return self.rate is not None
 
     def __iter__(self) -> Iterator[SourceFrame]:
@@ -73,25 +75,32 @@ class Source:
         capture = cv2.VideoCapture(str(path))
         self.broken_off = False
         try:
-            index = 0
-            seconds = 0.0
+            index = stamp = start = 0
+            period = step = round(NANOSECONDS / self.rate)
             while True:
                 ok, image = capture.read()
                 if not ok:
                     break
-                seconds = capture.get(cv2.CAP_PROP_POS_MSEC) / 1e3
+                time_ns = round(capture.get(cv2.CAP_PROP_POS_MSEC) * 1e6)
+                if index:
+                    # Some containers hold no times, or some of them.
+                    step = time_ns - start - stamp
+                    step = step if step > 0 else period
+                    stamp += step
+                else:
+                    start = time_ns
                 picture = np.asarray(image, dtype=np.uint8)
-                stamp = round(index * NANOSECONDS / self.rate)
                 yield SourceFrame(Frame(picture, stamp, "", index), f"{path.name}#{index:05d}")
                 index += 1
         finally:
             capture.release()
-        if index < self.count:
+        # By time as well: fewer frames than were guessed may be all that there are.
+        lasted, whole = stamp + step, self.count * NANOSECONDS / self.rate
+        if index < self.count and lasted < whole - period / 2:
             self.problems.append(
                 f"{path}: ends after frame {index} of the {self.count} that its header names"
             )
-            # By time too: where frames come irregularly, the count is only guessed from a rate.
-            self.broken_off = seconds < WHOLE_SHARE * self.count / self.rate
+            self.broken_off = lasted < WHOLE_SHARE * whole
 
 
 def open_source(path: str | Path) -> Source:
@@ -151,18 +160,32 @@ def read_picture(path: str | Path) -> npt.NDArray[Any]:
 PNG_START, PNG_END = b"\x89PNG\r\n\x1a\n", b"IEND\xaeB`\x82"
 # IMREAD_UNCHANGED keeps 16 bit and alpha, but skips the EXIF rotation; plain colour pictures are
 # the common case and get it.
-_AS_STORED = cv2.IMREAD_ANYDEPTH | cv2.IMREAD_COLOR
+_UPRIGHT = cv2.IMREAD_ANYDEPTH | cv2.IMREAD_COLOR
+_AS_TAKEN = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
+_MOST_PIXELS = 2**30  # OpenCV's limit: memory is taken as the header says, before any of it is read
 
 
-def decode_picture(data: Any, flags: int = _AS_STORED) -> npt.NDArray[Any]:
-    """Decode compressed picture bytes, any buffer; `flags` are OpenCV's IMREAD_*.
+def decode_picture(data: Any, *, upright: bool = True) -> npt.NDArray[Any]:
+    """Decode compressed picture bytes, any buffer.
 
+    upright: turn pictures as their EXIF says, and keep 16 bit; else BGR uint8, as the camera sees.
     Raises InputError when they are no picture, damaged or cut short.
     """
-    size = memoryview(data).nbytes
-    check_complete(data)
+    view = memoryview(data)
+    if bytes(view[: len(jpeg.START)]) == jpeg.START:
+        return _decode_jpeg(view, upright)
+    whole = bytes(view)
+    # What follows the end is allowed: zeros of a camera's buffer.
+    if whole.startswith(PNG_START) and PNG_END not in whole[len(PNG_START) :]:
+        raise InputError(f"PNG of {len(whole)} bytes has no end chunk: it is cut short")
+    return _decode(view, upright)
+
+
+def _decode(view: memoryview, upright: bool) -> npt.NDArray[Any]:
+    flags = _UPRIGHT if upright else _AS_TAKEN
+    size = view.nbytes
     try:
-        image = cv2.imdecode(np.frombuffer(data, np.uint8), flags) if size else None
+        image = cv2.imdecode(np.frombuffer(view, np.uint8), flags) if size else None
     except cv2.error as error:
         raise InputError(f"{size} bytes that cannot be decoded as a picture: {error.err}") from None
     if image is None:
@@ -170,17 +193,22 @@ def decode_picture(data: Any, flags: int = _AS_STORED) -> npt.NDArray[Any]:
     return image
 
 
-def check_complete(data: Any) -> None:
-    """Raise InputError for a JPEG or PNG, in any buffer of bytes, whose end is missing.
+def _decode_jpeg(view: memoryview, upright: bool) -> npt.NDArray[Any]:
+    """OpenCV fills what is missing of a JPEG with grey, prints a warning and reports success.
 
-    Decoders before OpenCV 5 fill what is missing of a cut JPEG with grey and report success. What
-    follows the end is allowed: zeros of a camera's buffer, a phone's notes.
+    simplejpeg raises for the warning. Its pixels are the same, in no more time.
     """
-    whole = bytes(data)
-    if whole.startswith(jpeg.START):
-        # Segments before the scan may hold another whole JPEG, the Exif thumbnail.
-        scan = next((at for marker, at in jpeg.segments(whole) if marker == jpeg.SCAN), len(whole))
-        if whole.rfind(jpeg.END, scan) < 0:
-            raise InputError(f"JPEG of {len(whole)} bytes has no end marker: it is cut short")
-    if whole.startswith(PNG_START) and PNG_END not in whole[len(PNG_START) :]:
-        raise InputError(f"PNG of {len(whole)} bytes has no end chunk: it is cut short")
+    try:
+        height, width, space, _ = simplejpeg.decode_jpeg_header(view)
+        if height * width > _MOST_PIXELS:
+            raise ValueError(f"{width}x{height} is more than {_MOST_PIXELS} pixels")
+        if space == "CMYK" or (upright and jpeg.has_exif(bytes(view))):
+            # OpenCV knows how to turn and to convert. The smallest size: every bit of the code is
+            # read for it all the same.
+            simplejpeg.decode_jpeg(view, "GRAY", min_height=1, min_width=1, min_factor=8)
+            return _decode(view, upright)
+        pixels: npt.NDArray[Any] = simplejpeg.decode_jpeg(view, "BGR")
+    except ValueError as error:
+        size = view.nbytes
+        raise InputError(f"JPEG of {size} bytes is damaged or cut short: {error}") from None
+    return pixels

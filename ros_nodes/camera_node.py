@@ -6,6 +6,7 @@ import itertools
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,7 +22,7 @@ from ros_nodes.calibration import fit, read_calibration
 from ros_nodes.camera_sources import BrokenOff, CameraLost, Feed, open_feed
 from ros_nodes.convert import compressed_message, header, raw_image_message, ros_time
 from ros_nodes.diagnostics import ERROR, WARN, RateMeter, Status
-from ros_nodes.lifecycle import WaysightNode, run
+from ros_nodes.lifecycle import EXIT_FAILED, WaysightNode, run
 from ros_nodes.parameters import NodeParameters, parameter
 
 FRAME_ID = "camera_optical_frame"
@@ -108,20 +109,27 @@ class CameraNode(WaysightNode[CameraParameters]):
         """Open the source and read the calibration."""
         p = self.parameters
         self._calibration = read_calibration(p.calibration) if p.calibration else CameraInfo()
-        self._fitted = CameraInfo()
+        self._fitted: CameraInfo | None = None
+        self._fitted_size = (0, 0)
+        self._unfit = ""  # why there is no camera_info for the pictures that come
         self._feed: Feed | None = None
-        self._open()
         self._sent = 0
         self._late = 0
         self._trouble = ""
         self._ended = False
+        try:
+            self._open()
+        except CameraLost as error:  # a device may be plugged in later
+            self._complain(str(error))
         self._meter = RateMeter()
         self._image_qos = qos.image_publisher(p.reliability, p.depth)
         self._info = self.create_lifecycle_publisher(
             CameraInfo, topics.CAMERA_INFO, qos.results(100)
         )
         self._raw = self._publisher(Image, topics.IMAGE, "compressed")
-        self._compressed = self._publisher(CompressedImage, topics.compressed(topics.IMAGE), "raw")
+        self._compressed = self._publisher(
+            CompressedImage, self.compressed_topic(topics.IMAGE), "raw"
+        )
         self._clock_out = (
             self.create_publisher(Clock, topics.CLOCK, qos.results(1)) if p.publish_clock else None
         )
@@ -146,8 +154,12 @@ class CameraNode(WaysightNode[CameraParameters]):
 
     def activate(self) -> None:
         """Start the thread that reads and publishes."""
+        self._ended = False
+        # The thread's own: one that was left in a blocked read must not go on with the next one.
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="camera", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, args=(self._stop,), name="camera", daemon=True
+        )
         self._thread.start()
 
     def deactivate(self) -> None:
@@ -175,6 +187,8 @@ class CameraNode(WaysightNode[CameraParameters]):
         """What is wrong at present."""
         if self._trouble:
             yield ERROR, self._trouble
+        if self._unfit:
+            yield ERROR, f"no {topics.CAMERA_INFO}: {self._unfit}"
         if self._feed and self._feed.problems:
             yield WARN, self._feed.problems[-1]
 
@@ -189,26 +203,32 @@ class CameraNode(WaysightNode[CameraParameters]):
             raise InputError(f"parameter 'publish_clock': {p.source} is no bag, expected a bag")
         return self._feed
 
-    def _run(self) -> None:
+    def _run(self, stop: threading.Event) -> None:
         try:
-            self._wait_for_subscribers()
-            while not self._stop.is_set():
+            self._wait_for_subscribers(stop)
+            while not stop.is_set():
                 try:
-                    self._play(self._feed or self._open())
+                    self._play(self._feed or self._open(), stop)
                     break
                 except CameraLost as error:
                     self._complain(str(error))
                     self._feed = None
-                    self._stop.wait(REOPEN_SECONDS)
-                    self._try_open()
+                    stop.wait(REOPEN_SECONDS)
         except BrokenOff as error:
             self._trouble = f"{error}; pictures sent: {self._sent}"
         except Exception as error:
-            self._complain(f"camera stopped: {error}")
-            raise
-        finally:
+            if stop.is_set():
+                return  # what it works with may be gone
             self._ended = True
-        if not self._stop.is_set():
+            self._complain(f"camera stopped: {error}")
+            if isinstance(error, InputError):
+                self.fail(error)
+            else:
+                self.get_logger().error(traceback.format_exc())
+                self.finish(EXIT_FAILED)
+            return
+        if not stop.is_set():
+            self._ended = True
             self._end()
 
     def _end(self) -> None:
@@ -229,17 +249,11 @@ class CameraNode(WaysightNode[CameraParameters]):
         if p.exit_at_end:
             self.finish()
 
-    def _try_open(self) -> None:
-        try:
-            self._open()
-        except CameraLost as error:
-            self._complain(str(error))
-
     def _complain(self, text: str) -> None:
         self._trouble = text
         self.get_logger().error(text, throttle_duration_sec=5.0)
 
-    def _wait_for_subscribers(self) -> None:
+    def _wait_for_subscribers(self, stop: threading.Event) -> None:
         wanted = self.parameters.wait_subscribers
         deadline = time.monotonic() + SUBSCRIBER_PATIENCE
         publisher = self._raw or self._compressed
@@ -247,12 +261,12 @@ class CameraNode(WaysightNode[CameraParameters]):
             if time.monotonic() > deadline:
                 self._complain(f"started without the {wanted} subscribers waited for")
                 return
-            if self._stop.wait(0.05):
+            if stop.wait(0.05):
                 return
         if wanted:
-            self._stop.wait(SETTLE_SECONDS)
+            stop.wait(SETTLE_SECONDS)
 
-    def _play(self, feed: Feed) -> None:
+    def _play(self, feed: Feed, stop: threading.Event) -> None:
         """Publish every picture at its time; a late one moves the following ones back."""
         due, period = time.monotonic(), 0.0
         before_ns: int | None = None
@@ -262,9 +276,9 @@ class CameraNode(WaysightNode[CameraParameters]):
                 due += period
             before_ns = time_ns
             wait = due - time.monotonic()
-            if wait > 0 and self._stop.wait(wait):
+            if wait > 0 and stop.wait(wait):
                 return
-            if self._stop.is_set():
+            if stop.is_set():
                 return
             if period and wait < -(BURST_SECONDS if feed.recorded else period):
                 self._late += 1
@@ -301,22 +315,34 @@ class CameraNode(WaysightNode[CameraParameters]):
         now = self.get_clock().now().nanoseconds
         stamp = frame.stamp_ns if p.stamps == "source" else now
         frame = replace(frame, stamp_ns=stamp, frame_id=p.frame_id or frame.frame_id or FRAME_ID)
+        self._fit(frame.size)
         self.handover.send(self._image_topic, frame)
         # Nothing is serialised for nobody.
         if self._raw and self._raw.get_subscription_count():
             self._raw.publish(raw_image_message(frame))
         if self._compressed and self._compressed.get_subscription_count():
             self._compressed.publish(compressed_message(frame, p.jpeg_quality))
-        if self._info.get_subscription_count():
-            self._info.publish(self._camera_info(frame))
+        if self._fitted and self._info.get_subscription_count():
+            self._fitted.header = header(frame)
+            self._info.publish(self._fitted)
         self._sent += 1
 
-    def _camera_info(self, frame: Frame) -> CameraInfo:
-        info = self._fitted
-        if (info.width, info.height) != frame.size:
-            info = self._fitted = fit(self._calibration, *frame.size)
-        info.header = header(frame)
-        return info
+    def _fit(self, size: tuple[int, int]) -> None:
+        """Make the calibration fit pictures of this size; InputError if the first ones do not.
+
+        Where later ones do not, there is no calibration for them.
+        """
+        if size == self._fitted_size:
+            return
+        self._fitted, self._unfit = None, ""
+        try:
+            self._fitted = fit(self._calibration, *size)
+        except InputError as error:
+            if not self._sent:
+                raise
+            self._unfit = str(error)
+            self.get_logger().error(f"no {topics.CAMERA_INFO}: {error}")
+        self._fitted_size = size
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ the body, strings with their length and a final zero. Tests compare every byte w
 
 from __future__ import annotations
 
+import math
 import struct
 import sys
 from collections.abc import Sequence
@@ -44,7 +45,7 @@ class RawImage:
 
 @dataclass(frozen=True, slots=True)
 class RawDetection:
-    """One Detection2D: box centre and size in pixels, the best hypothesis, and the id.
+    """One Detection2D: upright box's centre and size in pixels, best hypothesis, and the id.
 
     class_id is None where the message has no hypothesis.
     """
@@ -132,9 +133,20 @@ def read_detections(message: bytes) -> tuple[int, str, list[RawDetection]]:
             name, (value, *_pose) = reader.string(), reader.doubles(1 + len(_NO_POSE) // 8)
             if class_id is None or value > score:
                 class_id, score = name, value
-        x, y, _theta, width, height = reader.doubles(5)
+        x, y, theta, width, height = reader.doubles(5)
+        width, height = upright_size(width, height, theta)
         rows.append(RawDetection(x, y, width, height, class_id, score, reader.string()))
     return stamp, frame_id, rows
+
+
+def upright_size(width: float, height: float, theta: float) -> tuple[float, float]:
+    """Size of the upright box around a box that is turned by theta (rad); NaN where it has none."""
+    if not theta:
+        return width, height
+    if not math.isfinite(theta):
+        return math.nan, math.nan
+    cos, sin = abs(math.cos(theta)), abs(math.sin(theta))
+    return width * cos + height * sin, width * sin + height * cos
 
 
 def read_stamp(message: bytes) -> int:

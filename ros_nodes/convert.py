@@ -31,7 +31,7 @@ from perception.detections import UNTRACKED, Detections
 from perception.errors import InputError
 from perception.frame import Color, Frame
 from perception.sources import PNG_START, decode_picture
-from ros_nodes.cdr import RawDetection, read_compressed, read_image, write_image
+from ros_nodes.cdr import RawDetection, read_compressed, read_image, upright_size, write_image
 from ros_nodes.cdr import read_detections as cdr_read_detections
 
 # Encodings whose rows are pixels side by side (sensor_msgs/image_encodings.hpp):
@@ -160,7 +160,7 @@ def decode_compressed(data: Any) -> npt.NDArray[np.uint8]:
     if not bytes(view[:8]).startswith((jpeg.START, PNG_START)):
         raise InputError(f"compressed image of {len(view)} bytes is neither JPEG nor PNG")
     # The camera's orientation is the frame's: EXIF must not turn it.
-    return decode_picture(view, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
+    return decode_picture(view, upright=False)
 
 
 def image_message(frame: Frame) -> Image:
@@ -291,18 +291,21 @@ class NameIndex:
 def read_detections(message: Detection2DArray, index: NameIndex) -> Detections:
     """Detections from vision_msgs, the best hypothesis of each; labels are numbers of `index`.
 
+    Of a turned box (theta) it is the upright one around it.
     Rows that are not finite or have no hypothesis are left out and counted in `invalid_rows`;
     when that leaves none of several, the result is invalid.
     """
     rows = []
     for item in message.detections:
         best = max(item.results, key=lambda r: r.hypothesis.score, default=None)
+        box = item.bbox
+        width, height = upright_size(box.size_x, box.size_y, box.center.theta)
         rows.append(
             RawDetection(
-                item.bbox.center.position.x,
-                item.bbox.center.position.y,
-                item.bbox.size_x,
-                item.bbox.size_y,
+                box.center.position.x,
+                box.center.position.y,
+                width,
+                height,
                 None if best is None else best.hypothesis.class_id,
                 0.0 if best is None else best.hypothesis.score,
                 item.id,

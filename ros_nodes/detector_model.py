@@ -27,6 +27,7 @@ class ModelSlot:
     def __init__(self, parameters: DetectorParameters) -> None:
         """Raises InputError for a model or thresholds that cannot be used."""
         self.detectors = _load(parameters)
+        self.loaded = parameters.model
         self.swaps = 0
         self.trouble = ""
         self._asked = 0
@@ -70,11 +71,16 @@ class ModelSlot:
                 return
             if number == self._asked:
                 self.detectors = loaded
+                self.loaded = parameters.model
                 self.swaps += 1
                 self.trouble = ""
                 done(True)
 
         threading.Thread(target=load, name="model", daemon=True).start()
+
+    def close(self) -> None:
+        """Let a wish that is still being loaded end without a word."""
+        self._asked += 1
 
 
 def _load(parameters: DetectorParameters) -> tuple[Detector, ...]:

@@ -79,7 +79,10 @@ class DetectorParameters(NodeParameters):
         (), "Namespaces of several cameras, each with its own topics; empty: one camera"
     )
     max_batch: int = parameter(
-        1, "Pictures of different cameras in one run of the network", minimum=1, maximum=64
+        1,
+        "Pictures of different cameras in one run of the network, as far as the model allows it",
+        minimum=1,
+        maximum=64,
     )
     compressed: bool = parameter(False, "Subscribe to CompressedImage instead of Image")
     reliability: str = parameter(
@@ -92,7 +95,10 @@ class DetectorParameters(NodeParameters):
     )
     lazy: bool = parameter(False, "Subscribe to cameras only while somebody wants detections")
     silence: float = parameter(
-        1.0, "Time without a picture that counts as an error", minimum=0.05, unit="s"
+        1.0,
+        "Time without a picture, or without finishing one, that counts as an error",
+        minimum=0.05,
+        unit="s",
     )
     stale: float = parameter(
         0.5, "Age of a result at publication that counts as stale", minimum=0.001, unit="s"
@@ -112,6 +118,8 @@ class _Camera:
     gaps: GapCounter = field(default_factory=GapCounter)
     unsubscribe: Callable[[], object] | None = None
     last_received: float = 0.0
+    waiting_since: float | None = None  # a picture has come, and none has been finished since
+    told: tuple[int, int] = (0, 0)  # lost and missing pictures at the last diagnostics
     incompatible: str = ""
     complaint: str = ""
 
@@ -137,7 +145,7 @@ class DetectorNode(WaysightNode[DetectorParameters]):
 
     def _camera(self, name: str) -> _Camera:
         prefix = f"{name}/" if name else ""
-        image = topics.compressed(topics.IMAGE) if self.parameters.compressed else topics.IMAGE
+        image = prefix + topics.IMAGE
         publisher = self.create_lifecycle_publisher(
             Detection2DArray,
             prefix + topics.DETECTIONS,
@@ -147,8 +155,10 @@ class DetectorNode(WaysightNode[DetectorParameters]):
             ),
         )
         output = self.resolve_topic_name(prefix + topics.DETECTIONS)
-        self.handover.announce(output)
-        return _Camera(name, self.resolve_topic_name(prefix + image), output, publisher)
+        self.handover.announce(output, self._follow_demand)
+        compressed = self.parameters.compressed
+        topic = self.compressed_topic(image) if compressed else self.resolve_topic_name(image)
+        return _Camera(name, topic, output, publisher)
 
     def cleanup(self) -> None:
         """Give everything back."""
@@ -161,7 +171,9 @@ class DetectorNode(WaysightNode[DetectorParameters]):
             entity = self.__dict__.pop(name, None)
             if entity is not None:
                 destroy(entity)
-        self.__dict__.pop("_model", None)
+        model: ModelSlot | None = self.__dict__.pop("_model", None)
+        if model is not None:
+            model.close()
 
     def activate(self) -> None:
         """Start the workers and subscribe."""
@@ -191,20 +203,19 @@ class DetectorNode(WaysightNode[DetectorParameters]):
         if model is None:
             return  # `configure` will look at them
         if "model" in changed:
-            model.exchange(
-                new, lambda: self.parameters, partial(self._on_swap, new, self.parameters)
-            )
+            model.exchange(new, lambda: self.parameters, self._on_swap)
         else:
             model.set_up(new)
+            self._announce()  # the threshold is in it
 
-    def _on_swap(self, new: DetectorParameters, old: DetectorParameters, swapped: bool) -> None:
+    def _on_swap(self, swapped: bool) -> None:
         """Tell the outcome of a model exchange; a refused name is taken back."""
         if swapped:
             self._announce()
-            self.get_logger().info(f"model is now {new.model}")
+            self.get_logger().info(f"model is now {self._model.loaded}")
         else:
             self.get_logger().error(self._model.trouble)
-            self.restore("model", old.model)
+            self.restore("model", self._model.loaded)
         self.diagnose_now()
 
     @property
@@ -247,15 +258,21 @@ class DetectorNode(WaysightNode[DetectorParameters]):
         if camera.complaint:
             yield ERROR, camera.complaint
             camera.complaint = ""
-        silent = time.monotonic() - camera.last_received
-        if camera.unsubscribe is not None and silent > self.parameters.silence:
-            yield ERROR, f"no picture on {camera.topic} for {silent:.1f} s"
-        lost = camera.counters.snapshot()["lost"]
-        if lost or camera.gaps.missing:
+        now, limit = time.monotonic(), self.parameters.silence
+        since = camera.waiting_since  # a worker may finish a picture meanwhile
+        if camera.unsubscribe is not None:
+            if now - camera.last_received > limit:
+                silent = now - camera.last_received
+                yield ERROR, f"no picture on {camera.topic} for {silent:.1f} s"
+            if since is not None and now - since > limit:
+                yield ERROR, f"no picture of {camera.topic} finished for {now - since:.1f} s"
+        lost, missing = camera.counters.snapshot()["lost"], camera.gaps.missing
+        before, camera.told = camera.told, (lost, missing)
+        if camera.told != before:
             yield (
                 WARN,
-                f"pictures of {camera.topic} did not arrive: {lost} lost by the middleware's own "
-                f"count, {camera.gaps.missing} by gaps between their stamps",
+                f"pictures of {camera.topic} did not arrive: {lost - before[0]} lost by the "
+                f"middleware's own count, {missing - before[1]} by gaps between their stamps",
             )
 
     # Receiving -------------------------------------------------------------------------------
@@ -277,6 +294,8 @@ class DetectorNode(WaysightNode[DetectorParameters]):
     def _subscribe(self, camera: _Camera) -> None:
         p = self.parameters
         camera.last_received = time.monotonic()
+        camera.waiting_since = None
+        camera.gaps.restart()
         camera.incompatible = ""
         receive = partial(self._receive, camera)
         if self.handover.offers(camera.topic):
@@ -305,6 +324,8 @@ class DetectorNode(WaysightNode[DetectorParameters]):
         # Without MessageInfo, whose publication numbers would tell every loss: EventsExecutor
         # of rclpy 9.1.2 fails on callbacks that take it.
         camera.last_received = time.monotonic()
+        if camera.waiting_since is None:
+            camera.waiting_since = camera.last_received
         camera.counters.add(received=1)
         with suppress(InputError):  # a message without a header is counted when it is decoded
             camera.gaps.see(item.stamp_ns if isinstance(item, Frame) else read_stamp(item))
@@ -334,13 +355,25 @@ class DetectorNode(WaysightNode[DetectorParameters]):
             ticket, taken = self._inbox.take(most)
             if not taken:
                 return
+            # Whatever goes wrong with these pictures, the others wait for this turn to pass.
             began = time.perf_counter()
-            detector = self._model.detectors[number]
-            results = self._detect(detector, [(self._cameras[name], item) for name, item in taken])
+            pictures = [(self._cameras[name], item) for name, item in taken]
+            names: tuple[str, ...] = ()
+            results = []
+            try:
+                detector = self._model.detectors[number]
+                names = detector.names
+                results = self._detect(detector, pictures)
+            except Exception as error:
+                for camera, _ in pictures:
+                    self._reject(camera, f"{type(error).__name__}: {error}")
             self._work_ms.add((time.perf_counter() - began) * 1e3 / len(taken))
             with self._inbox.turn(ticket):
                 for camera, frame, detections in results:
-                    self._publish(camera, frame, detections, detector.names)
+                    try:
+                        self._publish(camera, frame, detections, names)
+                    except Exception as error:
+                        self._reject(camera, f"{type(error).__name__}: {error}")
 
     def _detect(
         self, detector: Detector, taken: list[tuple[_Camera, bytes | Frame]]
@@ -352,14 +385,18 @@ class DetectorNode(WaysightNode[DetectorParameters]):
                 frames.append((camera, self._frame(item)))
             except InputError as error:
                 self._reject(camera, str(error))
-        try:
-            found = detector.detect_batch([frame for _, frame in frames])
-        except Exception as error:  # one picture that the runtime fails on must not end the node
-            kind = "" if isinstance(error, InputError) else f"{type(error).__name__}: "
-            for camera, _ in frames:
-                self._reject(camera, f"{kind}{error}")
-            return []
-        return [(c, frame, result) for (c, frame), result in zip(frames, found, strict=True)]
+        results: list[tuple[_Camera, Frame, Detections]] = []
+        most = detector.contract.max_batch  # the model's own, which a swap may change
+        for batch in (frames[at : at + most] for at in range(0, len(frames), most)):
+            try:
+                found = detector.detect_batch([frame for _, frame in batch])
+            except Exception as error:  # a picture that the runtime fails on must not end the node
+                kind = "" if isinstance(error, InputError) else f"{type(error).__name__}: "
+                for camera, _ in batch:
+                    self._reject(camera, f"{kind}{error}")
+                continue
+            results += [(*one, result) for one, result in zip(batch, found, strict=True)]
+        return results
 
     def _frame(self, item: bytes | Frame) -> Frame:
         if isinstance(item, Frame):  # from a node of this process, by reference
@@ -372,6 +409,9 @@ class DetectorNode(WaysightNode[DetectorParameters]):
         if not detections.valid:
             self._reject(camera, detections.reason)
             return
+        if detections.invalid_rows:  # what they would have shown is missing from the others
+            self._reject(camera, f"{detections.invalid_rows} rows of the model are not finite")
+            return
         if not frame.stamp_ns:
             self.get_logger().warning(f"{camera.topic}: header stamp is 0", once=True)
         self.handover.send(camera.output, (frame, detections))
@@ -379,10 +419,12 @@ class DetectorNode(WaysightNode[DetectorParameters]):
             camera.publisher.publish(write_detections(detections, frame, names))
         age = (self.get_clock().now().nanoseconds - frame.stamp_ns) / 1e6
         camera.ages.add(age)
+        camera.waiting_since = None
         camera.counters.add(processed=1, stale=int(age > self.parameters.stale * 1e3))
 
     def _reject(self, camera: _Camera, reason: str) -> None:
         """Count a picture that gives no result; nothing is published for it."""
+        camera.waiting_since = None
         camera.counters.add(invalid=1)
         camera.complaint = f"{camera.topic}: {reason}"
         self.get_logger().warning(camera.complaint, throttle_duration_sec=LOG_SECONDS)

@@ -67,6 +67,9 @@ class GapCounter:
     """
 
     _WINDOW = 31
+    # A longer step is a pause or a clock that was set, not so many pictures lost one by one. In
+    # seconds for usual cameras, in periods for slow ones.
+    _PAUSE_NS, _PAUSE_PERIODS = 3_000_000_000, 20
 
     def __init__(self) -> None:
         self.missing = 0
@@ -74,7 +77,7 @@ class GapCounter:
         self._steps: deque[int] = deque(maxlen=self._WINDOW)
 
     def see(self, stamp_ns: int) -> None:
-        """Take the stamp of the next picture; one that goes back begins anew."""
+        """Take the stamp of the next picture; one that goes back or far ahead begins anew."""
         last, self._last_ns = self._last_ns, stamp_ns
         if last is None or stamp_ns <= last:
             self._steps.clear()
@@ -82,9 +85,16 @@ class GapCounter:
         step = stamp_ns - last
         if len(self._steps) == self._WINDOW:
             period = sorted(self._steps)[self._WINDOW // 2]
+            if step > max(self._PAUSE_NS, self._PAUSE_PERIODS * period):
+                self._steps.clear()
+                return
             if step > 1.5 * period:
                 self.missing += round(step / period) - 1
         self._steps.append(step)
+
+    def restart(self) -> None:
+        """The stream was left: what it sent meanwhile is not missing. The count stays."""
+        self._last_ns = None
 
 
 class Ages:

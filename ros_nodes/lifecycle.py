@@ -30,6 +30,7 @@ from rclpy.signals import SignalHandlerOptions
 from rclpy.task import Future
 
 from perception.errors import InputError
+from ros_nodes import topics
 from ros_nodes.diagnostics import Diagnostics, Status
 from ros_nodes.graph import DDS_PROFILE, DDS_VARIABLE
 from ros_nodes.handover import Handover
@@ -72,6 +73,11 @@ class WaysightNode(LifecycleNode, Generic[P]):
         self._diagnostics: Diagnostics | None = None
         super().__init__(self.default_name, **options)
         self.parameters: P = self._declare()
+        """The values in force; the node's ROS parameters hold those that are wanted."""
+        self._wanted = self.parameters
+        # Last of all, so that nobody refuses what is applied already; the public way to add one
+        # puts it first.
+        self._on_set_parameters_callbacks.append(self._take_over)
 
     # Hooks -----------------------------------------------------------------------------------
 
@@ -91,7 +97,11 @@ class WaysightNode(LifecycleNode, Generic[P]):
         """Publish what the world must hear before the process ends; the context is still open."""
 
     def apply(self, new: P, changed: frozenset[str]) -> None:
-        """Take over live parameters. Raise InputError to refuse; the old values then stay."""
+        """Take over live parameters. Raise InputError to refuse; the old values then stay.
+
+        new: the values in force from now on. Of a configured node only live ones are among
+        `changed`; the others wait for the next `configure`, which finds them in `parameters`.
+        """
 
     def diagnostic_values(self) -> Mapping[str, Any]:
         """Key and value pairs shown in /diagnostics."""
@@ -127,7 +137,19 @@ class WaysightNode(LifecycleNode, Generic[P]):
     def restore(self, name: str, value: Any) -> None:
         """Put a parameter back that was accepted and then failed; `apply` is not called."""
         self.parameters = replace(self.parameters, **{name: value})
+        self._wanted = replace(self._wanted, **{name: value})
         super().set_parameters_atomically([_as_ros(self._describing[name], value)])
+
+    def compressed_topic(self, image: str) -> str:
+        """Full name of the compressed form of an image topic.
+
+        It goes where the image topic is remapped to, unless it is remapped itself.
+        """
+        name = topics.compressed(image)
+        resolved = self.resolve_topic_name(name)
+        if resolved != self.resolve_topic_name(name, only_expand=True):
+            return resolved
+        return topics.compressed(self.resolve_topic_name(image))
 
     def _all_values(self) -> dict[str, Any]:
         """The node's own values, and whom it is connected to: what to ask when nothing comes."""
@@ -146,6 +168,7 @@ class WaysightNode(LifecycleNode, Generic[P]):
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Call `configure`; on failure tidy up and stay unconfigured."""
+        self.parameters = self._wanted
         try:
             self.configure()
         except Exception as error:
@@ -258,41 +281,45 @@ class WaysightNode(LifecycleNode, Generic[P]):
     def set_parameters_atomically(
         self, parameter_list: list[Parameter[Any]]
     ) -> SetParametersResult:
-        """Check and apply first, so that a refused value names what was expected."""
-        known = {p.name: p for p in parameter_list if p.name in self._describing}
-        if not known:
-            return super().set_parameters_atomically(parameter_list)
+        """Check first, so that a refused value names what was expected."""
         try:
-            new, changed = self._with(known)
-            if changed:
-                self.apply(new, changed)
+            checked = [self._checked(parameter) for parameter in parameter_list]
         except InputError as error:
             return SetParametersResult(successful=False, reason=str(error))
-        coerced = [
-            _as_ros(self._describing[p.name], getattr(new, p.name)) if p.name in known else p
-            for p in parameter_list
-        ]
-        result = super().set_parameters_atomically(coerced)
-        if result.successful:
-            self.parameters = new
-        return result
+        return super().set_parameters_atomically(checked)
 
     def set_parameters(self, parameter_list: list[Parameter[Any]]) -> list[SetParametersResult]:
         """As `set_parameters_atomically`, one parameter at a time."""
         return [self.set_parameters_atomically([p]) for p in parameter_list]
 
-    def _with(self, given: Mapping[str, Parameter[Any]]) -> tuple[P, frozenset[str]]:
-        values = {name: getattr(self.parameters, name) for name in self._describing}
-        for name, parameter in given.items():
-            info = self._describing[name]
-            if info.applies == "start":
-                raise InputError(f"parameter '{name}' can only be given at start")
-            if parameter.value is None:
-                raise InputError(f"parameter '{name}' cannot be unset, expected {info.allowed}")
-            values[name] = check(info, parameter.value)
-        new: P = build(self.parameters_type, values)  # type: ignore[assignment]
-        changed = frozenset(n for n in given if values[n] != getattr(self.parameters, n))
-        return new, changed
+    def _checked(self, parameter: Parameter[Any]) -> Parameter[Any]:
+        """One of our own in its own type; others as they are."""
+        info = self._describing.get(parameter.name)
+        if info is None:
+            return parameter
+        if info.applies == "start":
+            raise InputError(f"parameter '{info.name}' can only be given at start")
+        if parameter.value is None:
+            raise InputError(f"parameter '{info.name}' cannot be unset, expected {info.allowed}")
+        return _as_ros(info, check(info, parameter.value))
+
+    def _take_over(self, parameters: Sequence[Parameter[Any]]) -> SetParametersResult:
+        """Put what takes effect at once in force, and keep the rest for `configure`."""
+        known = self._describing
+        given = {p.name: check(known[p.name], p.value) for p in parameters if p.name in known}
+        # Before `configure` there is nothing that an early value could disturb.
+        configured = self._diagnostics is not None
+        now = {n: v for n, v in given.items() if known[n].applies == "live" or not configured}
+        changed = frozenset(n for n, v in now.items() if v != getattr(self.parameters, n))
+        try:
+            wanted = replace(self._wanted, **given)
+            new = replace(self.parameters, **now)
+            if changed:
+                self.apply(new, changed)
+        except InputError as error:
+            return SetParametersResult(successful=False, reason=str(error))
+        self._wanted, self.parameters = wanted, new
+        return SetParametersResult(successful=True)
 
 
 def _as_ros(info: ParameterInfo, value: Any) -> Parameter[Any]:

@@ -128,6 +128,7 @@ class TrackerNode(WaysightNode[TrackerParameters]):
         self._last: Tracks | None = None
         self._heard = time.monotonic()
         self._incompatible = ""
+        self._refused = ""  # of more cameras than there may be, the last one
         self._stampless = False
         self._tracks = self.create_lifecycle_publisher(
             Detection2DArray, topics.TRACKS, qos.results()
@@ -181,6 +182,7 @@ class TrackerNode(WaysightNode[TrackerParameters]):
             self.destroy_subscription(names)
         with self._lock:
             self._trackers.clear()
+            self._refused = ""
 
     def apply(self, new: TrackerParameters, changed: frozenset[str]) -> None:
         """Hand new thresholds to the running trackers."""
@@ -207,10 +209,12 @@ class TrackerNode(WaysightNode[TrackerParameters]):
         if self._incompatible:
             yield ERROR, self._incompatible
         silence = time.monotonic() - self._heard
-        if silence > self.parameters.silence:
+        if "_leave" in self.__dict__ and silence > self.parameters.silence:
             yield ERROR, f"no detections for {silence:.1f} s"
         if self._last is not None and not self._last.valid:
             yield ERROR, f"last detections unusable: {self._last.detections.reason}"
+        if self._refused:
+            yield ERROR, self._refused
         if self._stampless:
             yield WARN, "detections carry stamp 0; tracked by time of arrival"
 
@@ -251,6 +255,10 @@ class TrackerNode(WaysightNode[TrackerParameters]):
         if tracker is None:
             self._counters.add(dropped=1)
             return
+        if detections.valid and detections.invalid_rows:
+            # The others would look like all that there is.
+            reason = f"{detections.invalid_rows} of their rows cannot be used"
+            detections = Detections.failed(reason, invalid_rows=detections.invalid_rows)
         tracks = tracker.update(detections, self._time_of(frame))
         self._last = tracks
         voted = tracks.voted()
@@ -274,11 +282,11 @@ class TrackerNode(WaysightNode[TrackerParameters]):
         tracker = self._trackers.get(frame_id)
         if tracker is None:
             if len(self._trackers) >= _MOST_CAMERAS:
-                self.get_logger().error(
+                self._refused = (
                     f"more than {_MOST_CAMERAS} frame_ids on {topics.DETECTIONS}: "
-                    f"'{frame_id}' is not tracked",
-                    once=True,
+                    f"'{frame_id}' is not tracked"
                 )
+                self.get_logger().error(self._refused, once=True)
                 return None
             tracker = Tracker(self.parameters.settings(), log=self.get_logger().warning)
             self._trackers[frame_id] = tracker

@@ -121,14 +121,14 @@ class ViewerNode(WaysightNode[ViewerParameters]):
         self._drawn_rate = RateMeter()
         self._inputs: dict[str, Callable[[], object]] = {}  # topic -> how to unsubscribe
         self._incompatible = ""
+        self._stampless = False
         self._states: dict[str, tuple[Any, float]] = {}
         self._board = web_state.Board()
         self._latest = LatestPicture()
-        self._annotated = self.create_lifecycle_publisher(
-            Image, topics.ANNOTATED, qos.image_publisher()
-        )
+        reliable = qos.image_publisher("reliable")  # RViz asks for it; best effort is served too
+        self._annotated = self.create_lifecycle_publisher(Image, topics.ANNOTATED, reliable)
         self._annotated_jpeg = self.create_lifecycle_publisher(
-            CompressedImage, topics.compressed(topics.ANNOTATED), qos.image_publisher()
+            CompressedImage, self.compressed_topic(topics.ANNOTATED), reliable
         )
         self._markers = self.create_lifecycle_publisher(MarkerArray, topics.MARKERS, qos.results())
         self._statuses = self.create_subscription(
@@ -199,6 +199,8 @@ class ViewerNode(WaysightNode[ViewerParameters]):
         levels = {web_state.STALE: STALE, web_state.ERROR: ERROR}
         for level, text in self._own_reasons():
             yield levels[level], text
+        if self._stampless:
+            yield WARN, "pictures carry stamp 0; boxes are drawn on the newest picture"
         if topics.CAMERA_INFO in self._inputs:
             if self._info is None:
                 yield WARN, f"no markers: nothing on {topics.CAMERA_INFO} yet"
@@ -266,17 +268,17 @@ class ViewerNode(WaysightNode[ViewerParameters]):
 
     def _subscribe_images(self) -> Callable[[], object]:
         p = self.parameters
-        topic = topics.compressed(topics.IMAGE) if p.compressed else topics.IMAGE
-        name = self.resolve_topic_name(topic)
+        image = topics.IMAGE
+        name = self.compressed_topic(image) if p.compressed else self.resolve_topic_name(image)
         if self.handover.offers(name):
             return self.handover.subscribe(name, self._on_frame)
         subscription = self.create_subscription(
             CompressedImage if p.compressed else Image,
-            topic,
+            name,
             self._on_image,
             qos.image_subscription(p.reliability),
             raw=True,
-            event_callbacks=self._events(topic),
+            event_callbacks=self._events(name),
         )
         return partial(self.destroy_subscription, subscription)
 
@@ -401,10 +403,12 @@ class ViewerNode(WaysightNode[ViewerParameters]):
             self._publish_markers()
         if topics.IMAGE not in self._inputs:
             return False
-        pair = self._pairing.newest(self._shown.stamp_ns)
+        pair = self._pairing.newest(self._shown.result)
         if pair is None:
             return False
-        self._shown.stamp_ns = pair.stamp_ns
+        self._shown.result = pair.result
+        if not pair.stamp_ns:
+            self._stampless = True
         try:
             frame = self._decode_picture(pair.picture)
             _, detections, names = self._decode_result(pair.result)
@@ -487,11 +491,11 @@ class ViewerNode(WaysightNode[ViewerParameters]):
 
     def _publish_markers(self) -> None:
         newest, info = self._pairing.newest_result(), self._info
-        if newest is None or newest[0] == self._shown.marked_ns or info is None:
+        if newest is None or newest is self._shown.marked or info is None:
             return
-        self._shown.marked_ns = newest[0]
+        self._shown.marked = newest
         try:
-            frame, detections, names = self._decode_result(newest[1])
+            frame, detections, names = self._decode_result(newest)
             distance = self.parameters.marker_distance
             self._markers.publish(box_markers(detections, names, frame, info, distance))
         except InputError as error:
@@ -526,8 +530,8 @@ class _Shown:
 
     def forget(self) -> None:
         """Nothing is on show any more; the counters go on."""
-        self.stamp_ns: int | None = None
-        self.marked_ns: int | None = None
+        self.result: Any = None  # the one that was drawn
+        self.marked: Any = None  # the one that markers were made of
         self.known = False
         self.fault = ""  # why the last picture could not be read
         self.invalid = ""  # why the last result says nothing

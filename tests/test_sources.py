@@ -1,5 +1,6 @@
 """Reading pictures, folders and videos."""
 
+from fractions import Fraction
 from pathlib import Path
 
 import cv2
@@ -34,6 +35,46 @@ def test_video_frames_carry_their_time(tmp_path: Path) -> None:
     assert frames[3].frame.stamp_ns == 150_000_000
     assert frames[3].name == "v.mp4#00003"
     assert not source.problems
+
+
+def write_irregular_video(path: Path) -> list[int]:
+    """Frames 33 ms apart and then 120 ms; gives their times in ms."""
+    av = pytest.importorskip("av", reason="needs PyAV")
+    times = [33 * n for n in range(30)] + [990 + 120 * n for n in range(30)]
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("mpeg4", rate=30)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        stream.codec_context.time_base = Fraction(1, 1000)
+        for number, time_ms in enumerate(times):
+            frame = av.VideoFrame.from_ndarray(np.full((48, 64, 3), 4 * number, np.uint8), "rgb24")
+            frame.pts, frame.time_base = time_ms, Fraction(1, 1000)
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+    return times
+
+
+@pytest.mark.parametrize("kind", ["mp4", "mkv"])
+def test_frames_of_an_irregular_video_carry_the_times_of_the_container(
+    tmp_path: Path, kind: str
+) -> None:
+    path = tmp_path / f"v.{kind}"
+    times = write_irregular_video(path)
+    source = open_source(path)
+    assert [item.frame.stamp_ns for item in source] == [time * 1_000_000 for time in times]
+    # Matroska names no count; what is guessed from a rate is far more than there are.
+    assert source.count == 60 or kind == "mkv"
+    assert source.problems == [] and not source.broken_off
+
+
+def test_a_cut_irregular_video_is_broken_off(tmp_path: Path) -> None:
+    path = tmp_path / "v.mkv"
+    write_irregular_video(path)
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) * 2 // 3])
+    source = open_source(path)
+    count = len(list(source))
+    assert 0 < count < 60 and source.broken_off
+    assert f"ends after frame {count} of the " in source.problems[0]
 
 
 def test_a_damaged_picture_in_a_folder_is_reported_and_the_rest_read(tmp_path: Path) -> None:
@@ -100,6 +141,57 @@ def test_the_end_of_a_thumbnail_is_not_the_end_of_a_jpeg() -> None:  # C51
     assert decode_picture(whole).shape == picture.shape
     with pytest.raises(InputError, match="cut short"):
         decode_picture(whole[:-2])
+
+
+@pytest.mark.parametrize("progressive", [0, 1])
+@pytest.mark.parametrize("upright", [True, False])
+@pytest.mark.parametrize("exif", [True, False])
+def test_a_jpeg_with_a_part_missing_is_damaged_although_its_end_is_there(
+    progressive: int, upright: bool, exif: bool
+) -> None:  # C51
+    picture = np.random.default_rng(0).integers(0, 255, (128, 128, 3), np.uint8)
+    kind = [cv2.IMWRITE_JPEG_PROGRESSIVE, progressive]
+    data = cv2.imencode(".jpg", picture, kind)[1].tobytes()
+    if exif:
+        data = _turned(data)
+    third = len(data) // 3
+    assert decode_picture(data, upright=upright).shape == picture.shape
+    for damaged in (
+        data[:third] + b"\xff\xd9",  # cut, and the end marker put behind it
+        data[:third] + data[2 * third :],
+        data[: 2 * third] + data[third:],
+        data[:-3] + b"\xff\xd9",
+    ):
+        with pytest.raises(InputError, match=f"JPEG of {len(damaged)} bytes is damaged"):
+            decode_picture(damaged, upright=upright)
+
+
+def test_jpegs_are_the_pixels_of_opencv_turned_only_where_that_is_wanted() -> None:
+    picture = cv2.resize(np.random.default_rng(0).integers(0, 255, (8, 16, 3), np.uint8), (96, 64))
+    data = cv2.imencode(".jpg", picture)[1].tobytes()
+    plain = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
+    turned = cv2.rotate(plain, cv2.ROTATE_90_CLOCKWISE)
+    assert np.array_equal(decode_picture(data), plain)
+    assert np.array_equal(decode_picture(_turned(data)), turned)
+    assert np.array_equal(decode_picture(_turned(data), upright=False), plain)
+    grey = cv2.imencode(".jpg", picture[..., 0])[1].tobytes()
+    assert decode_picture(grey).shape == picture.shape
+
+
+def test_a_jpeg_that_promises_too_much_is_refused_before_memory_is_taken() -> None:
+    data = bytearray(cv2.imencode(".jpg", np.zeros((64, 64, 3), np.uint8))[1].tobytes())
+    at = data.index(b"\xff\xc0")
+    data[at + 5 : at + 9] = (65500).to_bytes(2, "big") * 2
+    with pytest.raises(InputError, match="65500x65500 is more than"):
+        decode_picture(data)
+
+
+def _turned(data: bytes) -> bytes:
+    """The JPEG with an Exif segment that tells to turn it clockwise by a quarter."""
+    entry = bytes.fromhex("0112 0003 00000001 0006 0000".replace(" ", ""))
+    tiff = b"MM\0*" + (8).to_bytes(4, "big") + (1).to_bytes(2, "big") + entry + bytes(4)
+    body = b"Exif\0\0" + tiff
+    return data[:2] + b"\xff\xe1" + (len(body) + 2).to_bytes(2, "big") + body + data[2:]
 
 
 def test_16_bit_pictures_keep_their_depth(tmp_path: Path) -> None:

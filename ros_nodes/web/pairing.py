@@ -50,9 +50,10 @@ class Pairing:
         """Add a picture of `size` bytes; the newest two stay whatever their size."""
         with self._changed:
             self.picture_heard = time.monotonic()
-            if stamp_ns in self._pictures:
-                return  # came by reference and as a message
             self.pictures += 1
+            # The same stamp again: a recording that is repeated, or a camera that stamps nothing.
+            _, before = self._pictures.pop(stamp_ns, (None, 0))
+            self._size -= before
             self._pictures[stamp_ns] = (picture, size)
             self._size += size
             while self._size > self._limit and len(self._pictures) > 2:
@@ -63,9 +64,8 @@ class Pairing:
         """Add a result and wake the one who draws."""
         with self._changed:
             self.result_heard = time.monotonic()
-            if stamp_ns in self._results:
-                return
             self.results += 1
+            self._results.pop(stamp_ns, None)
             self._results[stamp_ns] = result
             while len(self._results) > _RESULTS_KEPT:
                 self._results.popitem(last=False)
@@ -83,21 +83,21 @@ class Pairing:
             self._changed.wait_for(lambda: self.results > seen or self._woken, timeout)
             return self.results
 
-    def newest(self, shown: int | None) -> Pair | None:
-        """The newest result that has its picture, unless that is `shown` already."""
+    def newest(self, shown: Any) -> Pair | None:
+        """The newest result that has its picture, unless that is the result `shown` already."""
         with self._changed:
-            for stamp in reversed(self._results):
-                if stamp == shown:
+            for stamp, result in reversed(self._results.items()):
+                if result is shown:
                     return None
                 if stamp in self._pictures:
                     self.matched = time.monotonic()
-                    return Pair(stamp, self._pictures[stamp][0], self._results[stamp])
+                    return Pair(stamp, self._pictures[stamp][0], result)
             return None
 
-    def newest_result(self) -> tuple[int, Any] | None:
-        """(stamp, result) that came last."""
+    def newest_result(self) -> Any:
+        """The result that came last; None before the first."""
         with self._changed:
-            return next(reversed(self._results.items()), None)
+            return next(reversed(self._results.values()), None)
 
     def newest_picture(self) -> Pair | None:
         """The last picture, without a result."""

@@ -103,11 +103,15 @@ class Peer:
 class NodeProcess:
     """A node as a process of its own; `output` is what it has written so far."""
 
-    def __init__(self, module: str, log: Path, **parameters: object) -> None:
+    def __init__(
+        self, module: str, log: Path, remaps: Sequence[str] = (), **parameters: object
+    ) -> None:
         arguments = [f"{name}:={value}" for name, value in parameters.items()]
         command = [sys.executable, "-m", f"ros_nodes.{module}", "--ros-args"]
         for argument in arguments:
             command += ["-p", argument]
+        for rule in remaps:
+            command += ["-r", rule]
         self._log = log
         with log.open("wb") as sink:
             self.process = subprocess.Popen(

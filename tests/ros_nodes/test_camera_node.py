@@ -1,5 +1,9 @@
 """The camera node as a process: what it reads and what it sends."""
 
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +15,19 @@ pytest.importorskip("rclpy", reason="needs ROS 2")
 pytest.importorskip("vision_msgs", reason="needs vision_msgs: python -m ros_nodes.setup_ros")
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
+from rclpy.parameter import Parameter
 from rclpy.serialization import serialize_message
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 
 from perception.errors import InputError
 from perception.frame import Frame
-from ros_nodes import qos
+from ros_nodes import camera_node, qos
 from ros_nodes.calibration import fit, read_calibration
-from ros_nodes.camera_sources import BrokenOff, CameraLost, open_feed
+from ros_nodes.camera_sources import BrokenOff, CameraLost, Feed, open_feed
 from ros_nodes.convert import compressed_frame, image_frame, image_message, stamp_ns
+from ros_nodes.handover import Handover
+from ros_nodes.lifecycle import EXIT_FAILED
 from ros_nodes.mcap_file import McapFile
 from tests.onnx_models import bright_cell_detector
 from tests.ros_nodes.peer import NodeProcess, Peer
@@ -305,6 +312,155 @@ def test_start_without_a_source_is_one_sentence_and_exit_code_2(
     assert camera.process.wait(timeout=30) == 2
     assert camera.output.startswith("waysight: error: ")
     assert camera.output.count("\n") == 1
+
+
+def test_calibration_of_another_aspect_ends_the_start_although_nobody_listens(
+    tmp_path: Path, folder: Path
+) -> None:
+    calibration = tmp_path / "camera.yaml"
+    calibration.write_text(CALIBRATION.replace("image_width: 64", "image_width: 48"))
+    camera = NodeProcess(
+        "camera_node", tmp_path / "log", source=folder, calibration=calibration, loop=True
+    )
+    assert camera.process.wait(timeout=30) == 2
+    assert "error: calibration is for 48x48, but pictures are 64x48" in camera.output
+    assert "Traceback" not in camera.output
+
+
+def test_pictures_of_another_aspect_go_on_without_camera_info(tmp_path: Path, folder: Path) -> None:
+    calibration = tmp_path / "camera.yaml"
+    calibration.write_text(CALIBRATION)
+    cv2.imwrite(str(folder / "2.png"), np.full((48, 128, 3), 20, np.uint8))
+    peer = Peer()
+    images = peer.collect(Image, "image_raw", qos.image_subscription(depth=50))
+    infos = peer.collect(CameraInfo, "camera_info", qos.results(50))
+    camera = NodeProcess(
+        "camera_node",
+        tmp_path / "log",
+        source=folder,
+        rate=5,
+        calibration=calibration,
+        wait_subscribers=1,
+        diagnostics_period=0.1,
+    )
+    try:
+        peer.wait_for(lambda: len(images) == 4 and len(infos) >= 3, f"4:{camera.output}")
+        told = [s.message for s in peer.statuses if s.level == DiagnosticStatus.ERROR]
+        assert any("calibration is for 64x48, but pictures are 128x48" in text for text in told)
+        assert [m.header for m in infos] == [images[n].header for n in (0, 1, 3)]
+        assert camera.stop() == 0
+    finally:
+        peer.close()
+
+
+class _InProcess:
+    """A camera in this process with a feed of the test's own."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, frames: Callable[[], Iterator[tuple[int, Frame]]]
+    ) -> None:
+        monkeypatch.setattr(camera_node, "open_feed", lambda *_, **__: Feed(None, True, frames))
+        self.peer, handover = Peer(), Handover()
+        self.sent: list[Frame] = []
+        handover.subscribe("/image_raw", self.sent.append)
+        self.node = camera_node.CameraNode(
+            handover,
+            context=self.peer.context,
+            parameter_overrides=[Parameter("source", value="/dev/video0")],
+        )
+        self.node.trigger_configure()
+        self.node.trigger_activate()
+
+    def close(self) -> None:
+        self.node.trigger_shutdown()
+        self.node.destroy_node()
+        self.peer.close()
+
+
+def test_camera_left_in_a_blocked_read_sends_nothing_after_a_new_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    old, new = np.zeros((8, 8, 3), np.uint8), np.ones((8, 8, 3), np.uint8)
+    answer, starts = threading.Event(), itertools.count()
+
+    def frames() -> Iterator[tuple[int, Frame]]:
+        picture = new if next(starts) else old
+        if picture is old:
+            answer.wait(60)
+        while True:
+            time.sleep(0.01)
+            yield 0, Frame(picture, 1)
+
+    camera = _InProcess(monkeypatch, frames)
+    try:
+        thread = camera.node._thread
+        camera.node.trigger_deactivate()
+        camera.node.trigger_activate()
+        camera.peer.wait_for(lambda: camera.sent, "a picture after the new start")
+        answer.set()
+        thread.join(timeout=20)
+        assert not thread.is_alive()
+        assert all(frame.image is new for frame in camera.sent)
+        assert camera.node.diagnostic_values()["ended"] is False
+    finally:
+        camera.close()
+
+
+def test_camera_that_ended_and_is_started_again_has_not_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    going, starts = threading.Event(), itertools.count()
+
+    def frames() -> Iterator[tuple[int, Frame]]:
+        yield 0, Frame(np.zeros((8, 8, 3), np.uint8), 1)
+        if next(starts):
+            going.wait(60)
+
+    camera = _InProcess(monkeypatch, frames)
+    try:
+        camera.peer.wait_for(lambda: camera.node.diagnostic_values()["ended"], "its end")
+        camera.node.trigger_deactivate()
+        camera.node.trigger_activate()
+        assert camera.node.diagnostic_values()["ended"] is False
+    finally:
+        going.set()
+        camera.close()
+
+
+def test_unforeseen_error_ends_the_process_as_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def frames() -> Iterator[tuple[int, Frame]]:
+        yield 0, Frame(np.zeros((8, 8, 3), np.uint8), 1)
+        raise ZeroDivisionError("no such thing")
+
+    camera = _InProcess(monkeypatch, frames)
+    try:
+        camera.peer.wait_for(camera.node.stop_requested.is_set, "the wish to end")
+        assert camera.node.finished == EXIT_FAILED
+    finally:
+        camera.close()
+
+
+def test_device_that_is_missing_at_the_start_is_waited_for(tmp_path: Path) -> None:
+    peer = Peer()
+    camera = NodeProcess(
+        "camera_node", tmp_path / "log", source="/dev/video97", diagnostics_period=0.1
+    )
+
+    def told() -> bool:
+        status = peer.status("/camera")
+        missing = "/dev/video97: no such device"
+        return (
+            status is not None
+            and status.level == DiagnosticStatus.ERROR
+            and (missing in status.message)
+        )
+
+    try:
+        peer.wait_for(told, f"an ERROR naming the device:\n{camera.output}")
+        assert camera.stop() == 0
+        assert "Traceback" not in camera.output
+    finally:
+        peer.close()
 
 
 def test_calibration_follows_the_size_of_the_pictures(tmp_path: Path) -> None:

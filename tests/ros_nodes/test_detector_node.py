@@ -8,7 +8,9 @@ from typing import Any
 
 import cv2
 import numpy as np
+import onnx
 import pytest
+from onnx import numpy_helper
 
 pytest.importorskip("rclpy", reason="needs ROS 2")
 pytest.importorskip("vision_msgs", reason="needs vision_msgs: python -m ros_nodes.setup_ros")
@@ -24,6 +26,8 @@ from vision_msgs.msg import Detection2DArray, LabelInfo
 
 from perception.frame import Frame
 from ros_nodes import convert, qos
+from ros_nodes.detector_node import DetectorNode
+from ros_nodes.handover import Handover
 from tests.onnx_models import bright_cell_detector
 from tests.ros_nodes.peer import NodeProcess, Peer
 from tests.ros_nodes.slow_model import slow_detector
@@ -84,6 +88,11 @@ class Rig:
         message = Parameter(name, value=value).to_parameter_msg()
         request = SetParameters.Request(parameters=[message])
         return self.call(SetParameters, "/detector/set_parameters", request).results[0]
+
+    def model_name(self) -> str:
+        request = GetParameters.Request(names=["model"])
+        answer = self.call(GetParameters, "/detector/get_parameters", request)
+        return str(answer.values[0].string_value)
 
     def send(self, first: int, count: int, period: float = 0.02, **image: Any) -> None:
         for number in range(first, first + count):
@@ -180,6 +189,29 @@ def test_broken_pictures_are_counted_and_never_published_as_nothing_there(rig: R
     rig.peer.wait_for(lambda: len(rig.results) == 2, "the second good picture")
     assert [len(r.detections) for r in rig.results] == [1, 1]
     assert rig.node.process.poll() is None
+
+
+def test_picture_of_which_the_model_loses_a_row_is_invalid(tmp_path: Path, model: Path) -> None:
+    broken = onnx.load(str(model))
+    (cells,) = (t for t in broken.graph.initializer if t.name == "cells")
+    boxes = numpy_helper.to_array(cells).copy()
+    boxes[0, 0, 2] = np.nan  # one cell, and not the bright one
+    cells.CopyFrom(numpy_helper.from_array(boxes, "cells"))
+    onnx.save(broken, str(tmp_path / "broken.onnx"))
+    rig = Rig(tmp_path, tmp_path / "broken.onnx")
+
+    def told() -> bool:
+        said = "1 rows of the model are not finite"
+        errors = [s for s in rig.peer.statuses if s.level == DiagnosticStatus.ERROR]
+        return any(said in status.message for status in errors)
+
+    try:
+        rig.connected()
+        rig.images.publish(_image(1))
+        rig.peer.wait_for(lambda: rig.count("invalid") == 1 and told(), "an ERROR and the count")
+        assert not rig.results
+    finally:
+        rig.close()
 
 
 def test_damaged_jpegs_are_no_grey_pictures(tmp_path: Path, model: Path) -> None:  # C51
@@ -317,11 +349,6 @@ def test_garbage_in_place_of_the_model_during_a_swap_costs_no_picture(
     other = bright_cell_detector(tmp_path / "other.onnx", names=("light", "shade"))
     rig = Rig(tmp_path, own, offered="reliable", reliability="reliable", depth=100)
 
-    def model_name() -> str:
-        request = GetParameters.Request(names=["model"])
-        answer = rig.call(GetParameters, "/detector/get_parameters", request)
-        return str(answer.values[0].string_value)
-
     try:
         rig.connected()
         rig.send(1, 20)
@@ -330,7 +357,7 @@ def test_garbage_in_place_of_the_model_during_a_swap_costs_no_picture(
         rig.set("model", str(other))
         rig.send(21, 40)
         rig.peer.wait_for(lambda: "other.onnx" in rig.node.output, "a line about the garbage")
-        rig.peer.wait_for(lambda: model_name() == str(own), "the old name to come back")
+        rig.peer.wait_for(lambda: rig.model_name() == str(own), "the old name to come back")
         rig.send(61, 20)
         rig.peer.wait_for(
             lambda: rig.count("processed") + rig.count("dropped") == 80,
@@ -345,6 +372,27 @@ def test_garbage_in_place_of_the_model_during_a_swap_costs_no_picture(
         rig.close()
 
 
+def test_refused_model_leaves_the_name_of_the_one_that_runs(
+    rig: Rig, model: Path, slow_model: Path, tmp_path: Path
+) -> None:
+    garbage = tmp_path / "garbage.onnx"
+    garbage.write_bytes(bytes(range(256)) * 20)
+    rig.connected()
+    assert rig.set("model", str(slow_model)).successful  # still loading when the next wish comes
+    assert rig.set("model", str(garbage)).successful
+    rig.peer.wait_for(lambda: rig.model_name() == str(model), "the name of the one that runs")
+    rig.images.publish(_image(1))
+    rig.peer.wait_for(lambda: rig.results, "a result")
+    assert rig.values()["model"] == model.name and rig.values()["swaps"] == "0"
+
+
+def test_label_info_tells_the_threshold_that_was_set_last(rig: Rig) -> None:
+    rig.peer.wait_for(lambda: rig.labels, "the first LabelInfo")
+    assert rig.labels[-1].threshold == 0.5
+    assert rig.set("score_threshold", 0.75).successful
+    rig.peer.wait_for(lambda: rig.labels[-1].threshold == 0.75, "the new threshold")
+
+
 def test_disabled_detector_unsubscribes_and_comes_back(rig: Rig) -> None:
     rig.connected()
     assert rig.call(SetBool, "/detector/enable", SetBool.Request(data=False)).success
@@ -353,6 +401,23 @@ def test_disabled_detector_unsubscribes_and_comes_back(rig: Rig) -> None:
     rig.connected()
     rig.images.publish(_image(1))
     rig.peer.wait_for(lambda: rig.results, "a result after enabling")
+
+
+def test_missing_pictures_are_told_once_and_counted_for_good(rig: Rig) -> None:
+    def told() -> bool:
+        status = rig.peer.status("/detector")
+        return status is not None and "did not arrive" in status.message
+
+    rig.connected()
+    period = 20_000_000
+    for number in range(1, 60):
+        if number != 50:
+            rig.images.publish(_image(number * period))
+        rig.peer.spin(0.02)
+    rig.peer.wait_for(lambda: rig.count("missing") >= 1, "the count")
+    assert any("did not arrive" in s.message for s in rig.peer.statuses)
+    rig.peer.wait_for(lambda: not told(), "the warning to go")
+    assert rig.count("missing") >= 1
 
 
 def test_silent_camera_is_an_error(rig: Rig) -> None:
@@ -369,6 +434,88 @@ def test_silent_camera_is_an_error(rig: Rig) -> None:
     rig.peer.wait_for(silent, "an ERROR about the silence")
     rig.send(1, 5)
     rig.peer.wait_for(lambda: rig.results and not silent(), "the error to go")
+
+
+def test_picture_that_no_worker_finishes_is_an_error(tmp_path: Path) -> None:
+    # Far slower than the limit on any machine, so that the wait is seen while it lasts.
+    slow = slow_detector(tmp_path / "slow.onnx", products=150)
+    rig = Rig(tmp_path, slow, silence=0.05, workers=1)
+
+    def told() -> bool:
+        return any("no picture of /image_raw finished" in s.message for s in rig.peer.statuses)
+
+    try:
+        rig.connected()
+        assert not told()  # silence alone is another sentence
+        rig.images.publish(_image(1))
+        rig.peer.wait_for(told, "an ERROR about the picture that is not finished")
+        rig.peer.wait_for(lambda: rig.results, "its result")
+        rig.peer.statuses.clear()
+        rig.peer.wait_for(lambda: rig.count("processed") == 1, "its count")
+        assert not told()
+    finally:
+        rig.close()
+
+
+class InProcess:
+    """A detector in this process that takes pictures by reference."""
+
+    def __init__(self, **parameters: object) -> None:
+        self.peer, self.handover = Peer(), Handover()
+        self.handover.announce("/image_raw")
+        self.node = DetectorNode(
+            self.handover,
+            context=self.peer.context,
+            # Its services stay in sight for a while; the next test must not call them.
+            cli_args=["--ros-args", "-r", "__node:=inside"],
+            parameter_overrides=[Parameter(name, value=v) for name, v in parameters.items()],
+        )
+        self.node.trigger_configure()
+        self.node.trigger_activate()
+
+    def send(self, number: int) -> None:
+        self.handover.send("/image_raw", Frame(WHITE, number, "cam"))
+
+    def close(self) -> None:
+        self.node.trigger_shutdown()
+        self.node.destroy_node()
+        self.peer.close()
+
+
+def test_worker_that_fails_counts_its_picture_and_lets_the_others_go_on(model: Path) -> None:
+    detector = InProcess(model=str(model), workers=2)
+    peer, node = detector.peer, detector.node
+    found: list[Any] = []
+    detector.handover.subscribe("/detections", found.append)
+    try:
+        loaded = node._model.detectors
+        node._model.detectors = ()  # what each worker looks for is not there
+        for number in range(1, 5):
+            detector.send(number)
+            peer.wait_for(
+                lambda n=number: node._cameras[""].counters.invalid == n, "the picture's count"
+            )
+        node._model.detectors = loaded
+        for number in range(5, 9):
+            detector.send(number)
+            peer.wait_for(lambda n=number: found and found[-1][0].stamp_ns == n, "its result")
+    finally:
+        detector.close()
+
+
+def test_lazy_detector_works_while_a_node_of_its_process_listens(model: Path) -> None:
+    detector = InProcess(model=str(model), lazy=True)
+    handover, found = detector.handover, []
+    try:
+        assert not handover.wanted("/image_raw")
+        leave = handover.subscribe("/detections", found.append)
+        assert handover.wanted("/image_raw")
+        detector.send(1)
+        detector.peer.wait_for(lambda: found, "a result")
+        leave()
+        assert not handover.wanted("/image_raw")
+    finally:
+        detector.close()
 
 
 def test_lifecycle_goes_down_and_up_again(tmp_path: Path, model: Path) -> None:
@@ -442,6 +589,40 @@ def test_several_cameras_keep_their_headers_and_none_starves(tmp_path: Path, mod
         assert 2 * min(counts) >= max(counts) > 0
         for name, messages in results.items():
             assert {m.header.frame_id for m in messages} == {name}
+    finally:
+        rig.close()
+
+
+def test_model_of_single_pictures_is_not_given_two(tmp_path: Path, model: Path) -> None:
+    single = onnx.load(str(model))
+    (size,) = (i.type.tensor_type.shape.dim[0] for i in single.graph.input)
+    size.dim_value = 1
+    onnx.save(single, str(tmp_path / "single.onnx"))
+    rig = Rig(
+        tmp_path, tmp_path / "single.onnx", cameras="[front,rear]", max_batch=2, workers=1, depth=50
+    )
+    node = rig.peer.node
+    names = ("front", "rear")
+    publishers = [
+        node.create_publisher(Image, f"{n}/image_raw", qos.image_publisher(depth=50)) for n in names
+    ]
+    try:
+        rig.peer.connected("/detector", to=publishers)
+        for number in range(1, 51):
+            for publisher in publishers:
+                publisher.publish(_image(number))
+        rig.peer.wait_for(
+            lambda: all(rig.count(f"{n}/processed") > 0 for n in names), "results of both"
+        )
+        rig.peer.wait_for(
+            lambda: all(
+                rig.count(f"{n}/received")
+                == sum(rig.count(f"{n}/{k}") for k in ("processed", "dropped", "invalid"))
+                for n in names
+            ),
+            "every picture to be accounted for",
+        )
+        assert [rig.count(f"{n}/invalid") for n in names] == [0, 0]
     finally:
         rig.close()
 

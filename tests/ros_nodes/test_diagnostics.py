@@ -28,3 +28,25 @@ def test_each_missing_picture_is_counted() -> None:
 def test_stream_that_begins_anew_is_no_loss() -> None:
     first = [n * PERIOD for n in range(100, 200)]
     assert _count(first + [n * 9 * PERIOD for n in range(1, 100)]) == 0
+
+
+def test_pause_and_clock_that_is_set_ahead_are_no_loss() -> None:
+    first = [n * PERIOD for n in range(1, 100)]
+    for pause in (5 * 10**9, 50 * 365 * 86_400 * 10**9):
+        assert _count(first + [first[-1] + pause + n * PERIOD for n in range(1, 100)]) == 0
+
+
+def test_slow_camera_may_miss_pictures_for_longer() -> None:
+    kept = [n for n in range(1, 60) if n not in (50, 51)]
+    assert _count([n * 2 * 10**9 for n in kept]) == 2
+
+
+def test_what_was_sent_while_nobody_listened_is_no_loss() -> None:
+    counter = GapCounter()
+    for n in (*range(1, 100), *range(110, 150)):
+        counter.see(n * PERIOD)
+    assert counter.missing == 10
+    counter.restart()
+    for n in range(200, 300):
+        counter.see(n * PERIOD)
+    assert counter.missing == 10

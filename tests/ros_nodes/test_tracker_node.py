@@ -1,6 +1,6 @@
 """The tracker node as a process among foreign ROS nodes."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ pytest.importorskip("vision_msgs", reason="needs vision_msgs: python -m ros_node
 
 from builtin_interfaces.msg import Time
 from diagnostic_msgs.msg import DiagnosticStatus
+from lifecycle_msgs.srv import ChangeState
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import PointCloud2
 from vision_msgs.msg import Detection2DArray, LabelInfo
@@ -147,6 +148,20 @@ def test_cameras_on_one_topic_are_tracked_apart(rig: Rig) -> None:
     assert _ids(answers) == [["1", "2"]] * 6
 
 
+def test_a_camera_too_many_is_an_error(rig: Rig) -> None:
+    for number in range(64):
+        rig.feed(_message(10**9, [BOX], None, f"cam{number}"))
+    rig.publisher.publish(_message(10**9, [BOX], None, "last"))
+
+    def told() -> bool:
+        status = rig.peer.status("/tracker")
+        said = "more than 64 frame_ids on detections: 'last' is not tracked"
+        return status.level == DiagnosticStatus.ERROR and said in status.message
+
+    rig.peer.wait_for(told, "an ERROR naming the camera")
+    rig.peer.wait_for(lambda: rig.value("dropped") == "1", "counted")
+
+
 def test_every_detection_comes_back_once_as_it_was(tmp_path: Path) -> None:  # C36
     made = Rig(tmp_path, high_threshold=0.6, start_threshold=0.7)
     boxes = [(10, 10, 50, 60), (200, 10, 260, 90), (400, 200, 420, 260)]
@@ -202,6 +217,20 @@ def test_silence_is_an_error_and_a_message_ends_it(rig: Rig) -> None:
     assert rig.value("processed") == "1"
 
 
+def test_tracker_that_is_not_active_misses_no_detections(rig: Rig) -> None:
+    client = rig.peer.node.create_client(ChangeState, "/tracker/change_state")
+    rig.peer.wait_for(client.service_is_ready, "the service")
+    request = ChangeState.Request()
+    request.transition.label = "deactivate"
+    future = client.call_async(request)
+    rig.peer.wait_for(future.done, "an answer")
+    assert future.result().success
+    rig.peer.statuses.clear()
+    rig.peer.spin(2.0)  # twice the silence that is an error of an active one
+    assert rig.peer.statuses
+    assert {s.level for s in rig.peer.statuses} == {DiagnosticStatus.OK}
+
+
 def test_an_unusable_message_is_counted_not_published_and_an_error(rig: Rig) -> None:
     broken = _message(10**9, [BOX])
     broken.detections[0].bbox.center.position.x = float("nan")
@@ -210,6 +239,28 @@ def test_an_unusable_message_is_counted_not_published_and_an_error(rig: Rig) -> 
     assert rig.tracks == []
     assert rig.peer.status("/tracker").level == DiagnosticStatus.ERROR
     assert _ids(rig.feed(_message(2 * 10**9, [BOX]))) == [["1"]]
+
+
+def _without_place(message: Detection2DArray) -> None:
+    message.detections[1].bbox.center.position.x = float("nan")
+
+
+def _without_class(message: Detection2DArray) -> None:
+    message.detections[1].results = []
+
+
+@pytest.mark.parametrize("damage", [_without_place, _without_class])
+def test_a_message_with_one_unusable_row_is_not_passed_on_without_it(
+    rig: Rig, damage: Callable[[Detection2DArray], None]
+) -> None:
+    broken = _message(10**9, [BOX, (300, 100, 340, 180)])
+    damage(broken)
+    rig.publisher.publish(broken)
+    rig.peer.wait_for(lambda: rig.value("invalid") == "1", "counted as invalid")
+    assert rig.peer.status("/tracker").level == DiagnosticStatus.ERROR
+    assert "1 of their rows cannot be used" in rig.peer.status("/tracker").message
+    assert _ids(rig.feed(_message(2 * 10**9, [BOX]))) == [["1"]]
+    assert len(rig.tracks) == 1
 
 
 @pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])

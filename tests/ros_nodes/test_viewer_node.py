@@ -59,14 +59,14 @@ class Rig:
         self.node = NodeProcess(
             "viewer_node", tmp_path / "log", web_port=0, diagnostics_period=0.2, **parameters
         )
-        self.stamp = 10**9
+        self.stamp, self.step = 10**9, 10**7
         self.peer.wait_for(lambda: "page at" in self.node.output, "the page")
         found = re.search(r"page at http://127\.0\.0\.1:(\d+)", self.node.output)
         assert found is not None
         self.port = int(found.group(1))
 
     def picture(self) -> Frame:
-        self.stamp += 10**7
+        self.stamp += self.step
         return Frame(np.full((HEIGHT, WIDTH, 3), 90, np.uint8), self.stamp, "optical")
 
     def feed(self, results: bool = True, step: int | None = None, jpeg: bool = False) -> Frame:
@@ -175,6 +175,25 @@ def test_annotated_picture_has_the_boxes_and_the_header_of_its_own_picture(rig: 
     drawn = convert.image_frame(message).image
     assert drawn.shape == (HEIGHT, WIDTH, 3)
     assert tuple(drawn[200, 300]) == (90, 90, 90)
+
+
+def test_annotated_picture_reaches_those_who_ask_for_reliable_ones(rig: Rig) -> None:
+    out = rig.peer.collect(Image, "image_annotated", qos.results())
+    rig.feed_until(lambda: out, "the annotated picture")
+
+
+def test_pictures_of_a_camera_that_stamps_nothing_go_on(rig: Rig) -> None:
+    out = rig.peer.collect(Image, "image_annotated", qos.image_subscription())
+    rig.step = 0
+    rig.stamp = 0
+    rig.feed_until(lambda: len(out) >= 5, "one picture after the other")
+    assert {convert.stamp_ns(message.header.stamp) for message in out} == {0}
+
+    def told() -> bool:
+        status = rig.peer.status("/viewer")
+        return status is not None and "pictures carry stamp 0" in status.message
+
+    rig.peer.wait_for(told, "a warning")
 
 
 def test_annotated_jpeg_only_when_asked_for(rig: Rig) -> None:
