@@ -50,7 +50,7 @@ from ros_nodes.diagnostics import ERROR, OK, WARN, Status
 from ros_nodes.lifecycle import WaysightNode, run
 from ros_nodes.motion import MotionParameters
 from ros_nodes.obstacle_messages import read_obstacles, read_odometry
-from ros_nodes.parameters import parameter
+from ros_nodes.parameters import check, parameter
 
 _WATCHDOG = WatchdogSettings()
 _PICTURE = PictureSettings()
@@ -241,9 +241,13 @@ class GuardianNode(WaysightNode[GuardianParameters]):
         """As in the base class, zones included: refused when they make no sound settings."""
         changed = {p.name: p.value for p in parameter_list if p.name in self._zone_values}
         before, self._zone_values = self._zone_values, {**self._zone_values, **changed}
+        known = self._describing
         try:
-            self._settings(self.parameters, self._zone_values)
-            # Judges the others together with the new zones, by way of `apply`.
+            given = {
+                p.name: check(known[p.name], p.value) for p in parameter_list if p.name in known
+            }
+            # What waits for `configure` is judged now too; what does not is by way of `apply`.
+            self._settings(dataclasses.replace(self._wanted, **given), self._zone_values)
             result = super().set_parameters_atomically(parameter_list)
         except InputError as error:
             result = SetParametersResult(successful=False, reason=str(error))

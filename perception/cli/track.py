@@ -64,7 +64,9 @@ def run(args: argparse.Namespace) -> int:
     if args.score_threshold is None:
         # The second stage lives on scores that a detector alone would not report.
         detector.score_threshold = tracker.settings.low_threshold
-    frames, results = _follow(source, rate, detector, tracker, args.annotate)
+    frames, results = _follow(
+        source, rate, detector, tracker, args.annotate, own_times=args.frame_rate is None
+    )
     if not frames:
         raise InputError("; ".join(source.problems) or f"{args.source}: holds no picture")
     if args.json:
@@ -106,9 +108,18 @@ def _settings(args: argparse.Namespace) -> TrackerSettings:
 
 
 def _follow(
-    source: Source, rate: float, detector: Detector, tracker: Tracker, annotate: Path | None
+    source: Source,
+    rate: float,
+    detector: Detector,
+    tracker: Tracker,
+    annotate: Path | None,
+    *,
+    own_times: bool,
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """(JSON entry of every picture, MOTChallenge rows)."""
+    """(JSON entry of every picture, MOTChallenge rows).
+
+    own_times: take the video's own times, which need not be even, instead of `rate`.
+    """
     frames: list[dict[str, Any]] = []
     rows: list[str] = []
     console = Console(stderr=True)
@@ -124,7 +135,8 @@ def _follow(
             detections = _detect(detector, item)
             if not detections.valid:
                 source.problems.append(f"{item.name}: {detections.reason}")
-            stamp_ns = round(item.frame.sequence * NANOSECONDS / rate)
+            even_ns = round(item.frame.sequence * NANOSECONDS / rate)
+            stamp_ns = item.frame.stamp_ns if own_times else even_ns
             tracks = tracker.update(detections, stamp_ns)
             tracked = tracks.voted()[tracks.ids != UNTRACKED]
             frames.append(_entry(item, stamp_ns, tracks, tracked, detector.names))
