@@ -1,6 +1,7 @@
 """Reading and writing small files without half-written results."""
 
 import json
+import math
 import os
 import tempfile
 from collections.abc import Iterator
@@ -75,3 +76,13 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise InputError(f"{path}: expected a YAML mapping, found {type(data).__name__}")
     return data
+
+
+def is_finite_number(value: object) -> bool:
+    """Whether a value read from JSON or YAML is a number that a float can hold."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    try:
+        return math.isfinite(float(value))
+    except OverflowError:
+        return False

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,7 +29,7 @@ from perception.evaluate.tables import (
     no_collection,
     with_regions,
 )
-from perception.files import read_text
+from perception.files import is_finite_number, read_text
 
 MAX_FAULTS_SHOWN = 20
 PICTURE_KEYS = ("weather", "timeofday", "time_of_day", "scene", "camera")
@@ -341,15 +340,6 @@ class _Checker:
         return ""
 
 
-def _is_number(value: object) -> bool:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return False
-    try:
-        return math.isfinite(float(value))
-    except OverflowError:
-        return False
-
-
 def _are_scores(scores: Floats) -> bool:
     """Whether all lie in 0..1: calibration and thresholds take them for probabilities."""
     return bool(((scores >= 0) & (scores <= 1)).all())
@@ -360,7 +350,7 @@ def _is_flag(value: object) -> bool:
 
 
 def _box_fault(box: object) -> str:
-    if not isinstance(box, list) or len(box) != 4 or not all(map(_is_number, box)):
+    if not isinstance(box, list) or len(box) != 4 or not all(map(is_finite_number, box)):
         return f"bbox is {_short(box)}, expected 4 finite numbers"
     return f"bbox {_short(box)} has a negative size" if box[2] < 0 or box[3] < 0 else ""
 
@@ -368,7 +358,7 @@ def _box_fault(box: object) -> str:
 def _truth_fault(row: Row) -> str:
     if fault := _box_fault(row.get("bbox")):
         return fault
-    if "area" in row and not _is_number(row["area"]):
+    if "area" in row and not is_finite_number(row["area"]):
         return f"area is {_short(row['area'])}, expected a finite number"
     if not _is_flag(row.get("iscrowd")):
         return f"iscrowd is {_short(row['iscrowd'])}, expected 0 or 1"
@@ -378,7 +368,7 @@ def _truth_fault(row: Row) -> str:
 def _result_fault(row: Row) -> str:
     if "score" not in row:
         return "has no score"
-    if not _is_number(row["score"]):
+    if not is_finite_number(row["score"]):
         return f"score is {_short(row['score'])}, expected a finite number"
     if not 0 <= row["score"] <= 1:
         return f"score is {_short(row['score'])}, expected 0 to 1"
@@ -397,7 +387,7 @@ def _areas(annotations: Sequence[Row], check: _Checker) -> Floats:
     filled = []
     for row in annotations:
         box = row.get("bbox")
-        usable = isinstance(box, list) and len(box) == 4 and all(map(_is_number, box))
+        usable = isinstance(box, list) and len(box) == 4 and all(map(is_finite_number, box))
         filled.append(row["area"] if "area" in row else box[2] * box[3] if box and usable else 0.0)
     return check._column(filled, (len(filled),))
 
@@ -476,6 +466,6 @@ def _fraction(annotations: Sequence[Row], name: str, rows: int) -> Floats:
         if value is None and "attributes" in row:
             nested = row["attributes"]
             value = nested.get(name) if isinstance(nested, dict) else None
-        if value is not None and _is_number(value):
+        if value is not None and is_finite_number(value):
             values[number] = float(value)
     return values

@@ -7,7 +7,6 @@ reports a fault and goes on, a set that lost labels would teach that their objec
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +17,7 @@ from typing import Any
 from perception.datasets.pictures import read_header
 from perception.datasets.text import inside
 from perception.errors import InputError
-from perception.files import read_text
+from perception.files import is_finite_number, read_text
 
 #: Problems of a set that an error lists.
 SHOWN = 20
@@ -165,7 +164,7 @@ def _image_problem(image: Row) -> str:
     if not isinstance(name, str) or not name:
         return f"file_name is {_short(name)}, expected the name of a picture"
     for key in ("width", "height"):
-        if not (_is_number(image.get(key)) and image[key] >= 1):
+        if not (is_finite_number(image.get(key)) and image[key] >= 1):
             return f"{key} is {_short(image.get(key))}, expected pixels"
     regions = image.get("ignore_regions")
     for box in regions if isinstance(regions, list) else [regions] if regions else []:
@@ -206,16 +205,7 @@ def _is_id(value: object) -> bool:
 
 
 def _is_box(value: object) -> bool:
-    return isinstance(value, list) and len(value) == 4 and all(map(_is_number, value))
-
-
-def _is_number(value: object) -> bool:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return False
-    try:
-        return math.isfinite(float(value))
-    except OverflowError:
-        return False
+    return isinstance(value, list) and len(value) == 4 and all(map(is_finite_number, value))
 
 
 def _short(value: object) -> str:
