@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from perception.errors import InputError
-from perception.safety.memory import still_hidden
+from perception.safety.memory import Trails, still_hidden
 from perception.safety.motion import STOPPED, Twist
 from perception.safety.obstacles import Capsules, Obstacles
 from perception.safety.picture import REPEATED
@@ -150,6 +150,7 @@ class Guardian:
         self._seen = Obstacles.empty()
         self._hidden = Obstacles.empty()
         self._seen_at_ns = 0
+        self._trails = Trails()
         self._holding: set[int] = set()
         self._measured: tuple[Twist, int] | None = None
         self._memories: dict[str, _Memory] = {}
@@ -254,6 +255,8 @@ class Guardian:
         holding = np.zeros(len(self._seen), dtype=np.bool_)
         holding[[row for row in self._holding if row < len(holding)]] = True
         with np.errstate(all="ignore"):
+            holding &= self._trails.may_be_remembered(self._seen, self._seen_at_ns)
+            self._trails.update(obstacles, stamp_ns, motion, passed)
             self._hidden = still_hidden(
                 self._seen.advanced(motion, passed),
                 holding,

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from perception.safety.motion import Floats
+from perception.safety.motion import Floats, Twist, relative_positions
 from perception.safety.obstacles import Obstacles
 
 Bools = npt.NDArray[np.bool_]
 
 REAPPEARS_WITHIN = 1.5
-"""m from where something vanished to where a new obstacle of its class is taken for it."""
+"""m between where something vanished and a new obstacle of its class that is taken for it, from
+footprint to footprint."""
 
 LEAVING = 0.3
 """m/s away from the robot from which something that leaves the picture is taken to have left."""
+
+SETTLED = 0.5
+"""s for which a track must have been seen to be remembered: a detector's short false finds would
+hold the robot for good."""
+
+QUICK, SLOW = 0.2, 0.7
+"""s, time constants of two running means of a track's place. They lie SLOW - QUICK times its speed
+apart, which tells who leaves at the picture's edge: there the boxes are cut, and a velocity from
+them alone is too uncertain to be known."""
 
 MOST = 100
 """Obstacles that are remembered at most, nearest first, and 10,000 pairs that are compared: more
@@ -24,6 +34,52 @@ would take too long, and a robot that so many hold goes nowhere anyway."""
 
 FORGOTTEN = 10.0
 """m beyond which nothing is remembered: no zone of a robot that a camera guards reaches there."""
+
+
+@dataclass(slots=True)
+class _Trail:
+    """Of one track: when it was first seen, and its two running means, (2,) m, base frame."""
+
+    since_ns: int
+    quick: Floats
+    slow: Floats
+
+
+class Trails:
+    """How long each track has been seen, and whether it is on its way off."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, _Trail] = {}
+
+    def update(self, seen: Obstacles, stamp_ns: int, motion: Twist, seconds: float) -> None:
+        """Take a new picture's obstacles, `seconds` after the last one; motion: the robot's."""
+        known = [(row, name) for row, name in enumerate(seen.ids) if name]
+        trails = {}
+        for row, name in known:
+            place, old = seen.positions[row], self._of.get(name)
+            if old is None:
+                trails[name] = _Trail(stamp_ns, place, place)
+                continue
+            means = np.stack([old.quick, old.slow])
+            if seconds > 0:
+                still, times = np.zeros_like(means), np.array([seconds])
+                means = relative_positions(means, still, motion, times)[0]
+            share = 1.0 - np.exp(-max(seconds, 0.0) / np.array([[QUICK], [SLOW]]))
+            quick, slow = means + share * (place - means)
+            trails[name] = _Trail(old.since_ns, quick, slow)
+        self._of = trails
+
+    def may_be_remembered(self, obstacles: Obstacles, stamp_ns: int) -> Bools:
+        """(N,) which of the last picture's obstacles, of `stamp_ns`, are settled and stay."""
+        kept = np.ones(len(obstacles), dtype=np.bool_)
+        for row, name in enumerate(obstacles.ids):
+            trail = self._of.get(name)
+            if trail is not None:
+                distance = max(float(np.hypot(*trail.quick)), 1e-9)
+                outward = float((trail.quick - trail.slow) @ trail.quick) / distance
+                left = outward > LEAVING * (SLOW - QUICK)
+                kept[row] = stamp_ns - trail.since_ns >= SETTLED * 1e9 and not left
+        return kept
 
 
 def out_of_sight(obstacles: Obstacles, near: float, angle: float) -> Bools:
@@ -48,7 +104,8 @@ def still_hidden(
 ) -> Obstacles:
     """What has to be taken for standing where the camera cannot look, at rest where it was last.
 
-    before: what the picture before showed. holding: (N,) which of them limited the robot. hidden:
+    before: what the picture before showed. holding: (N,) which of them limited the robot, and may
+    be remembered (`Trails`). hidden:
     what was remembered until now. Both in the base frame of `seen`, which the new picture shows.
 
     Something is remembered when it held the robot, is in the new picture no more, and stood where
@@ -87,7 +144,7 @@ def _found_again(earlier: Obstacles, seen: Obstacles) -> Bools:
     A track keeps its number. What has none in common is matched to the nearest new obstacle of its
     class within REAPPEARS_WITHIN, nearest pairs first: two people do not vanish into one.
     """
-    found = np.zeros(len(earlier), dtype=np.bool_)
+    found = _within_another(earlier, seen)
     rows = {name: row for row, name in enumerate(earlier.ids) if name}
     fresh = []
     for row, name in enumerate(seen.ids):
@@ -111,3 +168,22 @@ def _found_again(earlier: Obstacles, seen: Obstacles) -> Bools:
             found[lost[one]] = True
             taken.add(other)
     return found
+
+
+def _between(some: Obstacles, others: Obstacles) -> Floats:
+    """(N, M) m between footprints; negative where they overlap."""
+    apart = some.positions[:, None] - others.positions[None]
+    gaps: Floats = np.hypot(apart[..., 0], apart[..., 1]) - some.radii[:, None] - others.radii[None]
+    return gaps
+
+
+def _within_another(earlier: Obstacles, seen: Obstacles) -> Bools:
+    """(N,) whose middle lies in the footprint of a seen obstacle of the same class: a second box
+    of one thing, which the detector or the tracker has given up."""
+    inside = np.zeros(len(earlier), dtype=np.bool_)
+    if not len(seen) or len(earlier) * len(seen) > MOST**2:
+        return inside
+    apart = earlier.positions[:, None] - seen.positions[None]
+    same = np.array([[a == b for b in seen.labels] for a in earlier.labels], dtype=np.bool_)
+    near = np.hypot(apart[..., 0], apart[..., 1]) <= seen.radii[None]
+    return np.asarray((near & same.reshape(near.shape)).any(axis=1))
