@@ -17,10 +17,10 @@ from nav_msgs.msg import Odometry
 from rosgraph_msgs.msg import Clock
 from vision_msgs.msg import Detection2DArray, Detection3DArray
 
-from perception.simulation.scenario import Variation, load_scenario
-from perception.simulation.world import World
 from ros_nodes import qos
 from tests.ros_nodes.peer import NodeProcess, Peer
+
+pytestmark = pytest.mark.usefixtures("graphics")
 
 PALLET = """
 seconds: 2
@@ -33,17 +33,6 @@ seconds: 2.6
 cruise: 1.0
 fault: {kind: detector_killed, at: 0.7}
 """
-
-
-@pytest.fixture(scope="module", autouse=True)
-def graphics():
-    world = World(Variation.of(load_scenario("person_from_rack"), 0))
-    try:
-        world.picture()
-    except Exception as error:
-        pytest.skip(f"needs EGL to draw pictures (Debian: libegl1): {error}")
-    finally:
-        world.close()
 
 
 class Rest:

@@ -45,18 +45,6 @@ def settings():
     )
 
 
-@pytest.fixture(scope="module")
-def graphics():
-    """Skips where nothing can be drawn: no EGL, or a machine without its software renderer."""
-    world = World(Variation.of(load_scenario("person_from_rack"), 0))
-    try:
-        world.picture()
-    except Exception as error:
-        pytest.skip(f"needs EGL to draw pictures (Debian: libegl1): {error}")
-    finally:
-        world.close()
-
-
 @pytest.mark.parametrize("name", [n for n in scenario_names() if n not in (*DRAWN, "empty_hall")])
 def test_scenario_holds(settings, name):
     verdict = run_scenario(load_scenario(name), 1, settings)

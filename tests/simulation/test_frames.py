@@ -8,19 +8,10 @@ import perception.simulation  # noqa: F401 - chooses the graphics library before
 pytest.importorskip("mujoco", reason="needs MuJoCo: pip install waysight[factory]")
 
 from perception.detections import Detections
-from perception.simulation.frames import random_hall, render
+from perception.simulation.frames import render
 from perception.simulation.world import World
 
-
-@pytest.fixture(scope="module", autouse=True)
-def graphics():
-    world = World(random_hall(1))
-    try:
-        world.picture()
-    except Exception as error:
-        pytest.skip(f"needs EGL to draw pictures (Debian: libegl1): {error}")
-    finally:
-        world.close()
+pytestmark = pytest.mark.usefixtures("graphics")
 
 
 def test_pictures_and_labels_form_a_coco_data_set(tmp_path):
