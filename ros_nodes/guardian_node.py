@@ -63,7 +63,6 @@ _ZONE_DEFAULTS: dict[str, Any] = {
     for field in dataclasses.fields(Zone)
     if isinstance(field.default, bool | float)
 }
-_ODOMETRY_SECONDS = 0.5
 _STATE_SECONDS = 1.0
 _CIRCLE_CORNERS = 36
 
@@ -274,7 +273,6 @@ class GuardianNode(WaysightNode[GuardianParameters]):
         self._output = self.create_publisher(self._command_type, topics.CMD_VEL, qos.results())
         self._state = self.create_publisher(DiagnosticStatus, "~/state", qos.latched())
         self._outlines = self.create_publisher(MarkerArray, "~/zones", qos.latched())
-        self._odometry = (STOPPED, -math.inf)
         self._decision = Decision(STOPPED, 0.0, Cause.WATCHDOG, "not started")
         self._said: tuple[object, ...] = ()
         self._said_at = -math.inf
@@ -408,8 +406,9 @@ class GuardianNode(WaysightNode[GuardianParameters]):
             self._broken(str(error))
             self._guardian.observe(Obstacles.empty(), stamp, False, times)
         else:
+            ego = self._guardian.motion(times)
             velocities = self._tracks.update(
-                seen.ids, seen.positions, seen.covariances, stamp, self._ego()
+                seen.ids, seen.positions, seen.covariances, stamp, (ego.vx, ego.vy, ego.wz)
             )
             sigmas = self._tracks.velocity_sigmas(seen.ids)
             seen = dataclasses.replace(seen, velocities=velocities, velocity_sigmas=sigmas)
@@ -447,15 +446,7 @@ class GuardianNode(WaysightNode[GuardianParameters]):
         except InputError as error:
             self._broken(str(error))
             return
-        self._odometry = (velocity, time.monotonic())
         self._guardian.moved(velocity, self._times())
-
-    def _ego(self) -> tuple[float, float, float]:
-        """How the robot moves: as odometry says, or as it was last told to."""
-        measured, at = self._odometry
-        fresh = time.monotonic() - at < _ODOMETRY_SECONDS
-        twist = measured if fresh else self._decision.twist
-        return twist.vx, twist.vy, twist.wz
 
     # Output ----------------------------------------------------------------------------------
 

@@ -239,6 +239,10 @@ class Guardian:
             zones=zones,
         )
 
+    def motion(self, times: Times) -> Twist:
+        """How the robot moves: as freshly measured, or as it was last let to."""
+        return self._measured_twist(times) or self._last
+
     def _measured_twist(self, times: Times) -> Twist | None:
         if self._measured is None:
             return None
@@ -251,7 +255,7 @@ class Guardian:
         settings = self.settings
         # After a longer gap the robot stood: the watchdog saw to that.
         passed = min((stamp_ns - self._seen_at_ns) / NANOSECONDS, settings.watchdog.source_timeout)
-        motion = self._measured_twist(times) or self._last
+        motion = self.motion(times)
         holding = np.zeros(len(self._seen), dtype=np.bool_)
         holding[[row for row in self._holding if row < len(holding)]] = True
         with np.errstate(all="ignore"):
@@ -281,11 +285,12 @@ class Guardian:
                 # Whether it follows its command is not known: it may not have moved at all.
                 obstacles = known.or_at(known.advanced(self._last, age))
             capsules = Capsules.around(obstacles, settings.sigmas, settings.unknown_speed, age)
-            reports = [
-                report
+            judged = [
+                self._zone(zone, obstacles, capsules, measured, times)
                 for zone in settings.zones
-                if zone.enabled and (report := self._zone(zone, obstacles, capsules, times))
+                if zone.enabled
             ]
+        reports = [report for report in judged if report is not None]
         self._first_look = False
         for report in reports:
             if report.action is not Action.WARN:
@@ -293,7 +298,12 @@ class Guardian:
         return tuple(reports)
 
     def _zone(
-        self, zone: Zone, seen: Obstacles, capsules: Capsules, times: Times
+        self,
+        zone: Zone,
+        seen: Obstacles,
+        capsules: Capsules,
+        measured: Twist | None,
+        times: Times,
     ) -> ZoneReport | None:
         fresh = zone.name not in self._memories
         memory = self._memories.setdefault(zone.name, _Memory())
@@ -305,7 +315,6 @@ class Guardian:
         rows = np.flatnonzero(zone.concerns(seen.labels, self.settings.classes))
         margin = zone.release_margin if memory.active else 0.0
         hit, ratio = zone.hits(outline, capsules[rows], self._command, margin)
-        measured = self._measured_twist(times)
         if zone.time_to_collision and measured is not None:
             # A robot that moves otherwise than commanded, or that nobody commands here.
             hit = hit | zone.hits(outline, capsules[rows], measured, margin)[0]
