@@ -18,7 +18,7 @@ import numpy as np
 from perception.errors import WaysightError
 from perception.files import atomic_path, write_json
 from perception.labels import FACTORY
-from perception.simulation.hall import HEIGHT, LANE, WIDTH
+from perception.simulation.hall import HEIGHT, LANE, MOUNT, WIDTH
 from perception.simulation.scenario import Actor, Scenario, Variation
 from perception.simulation.world import World
 
@@ -29,19 +29,27 @@ SMALLEST = 6
 LEAST_SEEN = 0.2
 PLAIN = 20
 """Boxes narrower or lower than 6 px are marked as crowd, which training ignores; so are those of
-which less than a fifth is seen, unless that fifth is at least 20 px wide and high: the front of a
-forklift behind a rack is what the robot must see first."""
+which less than a fifth is seen, unless that fifth is at least 20 px wide and high and reaches below
+the horizon: the front of a forklift behind a rack is what the robot must see first, a helmet above
+a shelf looks like the load beside it."""
+
+EMPTY_HALLS = 3
+"""With `near` every third hall holds nobody: what racks look like from close by is not a person."""
 
 
 def random_hall(seed: int, near: bool = False) -> Variation:
     """A hall with up to eight people, forklifts and pallets anywhere in lane and aisles.
 
-    near: one or two more come out of the cross aisles, mostly forklifts.
+    near: one or two more come out of the cross aisles, mostly forklifts; every third hall holds
+    nobody.
     """
     rng = np.random.default_rng([seed, 7])
     gaps = tuple(sorted(float(x) for x in rng.uniform(2, 16, rng.integers(1, 3))))
     actors = [_crossing(gaps, rng) for _ in range(int(rng.integers(1, 3)))] if near else []
-    for _ in range(int(rng.integers(0, 9))):
+    others = int(rng.integers(0, 9))
+    if near and seed % EMPTY_HALLS == 0:
+        actors, others = [], 0
+    for _ in range(others):
         kind = str(rng.choice(FACTORY.names, p=[0.5, 0.25, 0.25]))
         if rng.random() < 0.7:
             place = (float(rng.uniform(2, 16)), float(rng.uniform(-LANE + 0.4, LANE - 0.4)))
@@ -115,7 +123,7 @@ def _view(rng: np.random.Generator) -> tuple[float, float, float]:
 def _near_view(hall: Variation, rng: np.random.Generator) -> tuple[float, float, float]:
     """0.7 to 4.5 m before a cross aisle, or 0.5 to 2.2 m before somebody: m, m and rad."""
     heading = float(rng.normal(0, 0.25))
-    if rng.random() < 0.5:
+    if not hall.actors or rng.random() < 0.5:
         gap = float(rng.choice(hall.scenario.gaps))
         return gap - float(rng.uniform(0.7, 4.5)), float(rng.uniform(-0.5, 0.5)), heading
     x, y = hall.actors[int(rng.integers(len(hall.actors)))].start
@@ -132,6 +140,7 @@ def _write(
     noise: float,
 ) -> None:
     picture, truth = world.labelled_picture(brightness, noise)
+    horizon = float(world.camera.project([[1e6, 0.0, MOUNT.z]])[0, 1])
     name = f"images/{len(images):06d}.jpg"
     with atomic_path(out / name) as path:
         cv2.imwrite(
@@ -142,6 +151,7 @@ def _write(
         truth.xywh.tolist(), truth.labels.tolist(), truth.scores.tolist(), strict=True
     ):
         smaller = min(box[2], box[3])
+        plain = smaller >= PLAIN and box[1] + box[3] > horizon
         annotations.append(
             {
                 "id": len(annotations) + 1,
@@ -149,7 +159,7 @@ def _write(
                 "category_id": label + 1,
                 "bbox": [round(value, 1) for value in box],
                 "area": round(box[2] * box[3], 1),
-                "iscrowd": int(smaller < SMALLEST or (seen < LEAST_SEEN and smaller < PLAIN)),
+                "iscrowd": int(smaller < SMALLEST or (seen < LEAST_SEEN and not plain)),
             }
         )
 

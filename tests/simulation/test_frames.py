@@ -41,9 +41,17 @@ def test_near_pictures_show_somebody_close_more_often(tmp_path):
 
 
 def test_a_little_of_something_near_is_taught_and_a_speck_of_it_is_not(tmp_path, monkeypatch):
-    """Of both less than a fifth of the box is seen; of the first that is 40x40 pixels."""
-    seen = Detections.create([[0, 100, 40, 140], [100, 100, 110, 140]], [0.1, 0.1], [1, 1])
+    """Of each less than a fifth is seen: 40x40 pixels, a speck, and a helmet above the horizon."""
+    boxes = [[0, 100, 40, 140], [100, 100, 110, 140], [200, 1, 230, 40]]
+    seen = Detections.create(boxes, [0.1, 0.1, 0.1], [1, 1, 0])
     monkeypatch.setattr(World, "labelled_picture", lambda self, *_: (self.picture(), seen))
     render(tmp_path, 1, seed=2)
     data = json.loads((tmp_path / "annotations.json").read_text())
-    assert [a["iscrowd"] for a in data["annotations"]] == [0, 1]
+    assert [a["iscrowd"] for a in data["annotations"]] == [0, 1, 1]
+
+
+def test_near_halls_show_racks_without_anybody_too(tmp_path):
+    render(tmp_path, 9, seed=5, near=True)
+    data = json.loads((tmp_path / "annotations.json").read_text())
+    shown = {a["image_id"] for a in data["annotations"]}
+    assert 0 < len(shown) < 9
