@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 import shutil
 import tempfile
@@ -24,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from perception.datasets.coco_layout import picture_folder, root_of, split_of
 from perception.datasets.jsonstream import Piece, Truncated, head, pieces
 from perception.datasets.pictures import read_header
 from perception.datasets.plan import Plan
@@ -158,7 +158,7 @@ def plan(path: Path) -> Plan:
             findings.add("info", "same-pictures", text, file=file.relative_to(path).as_posix())
     if path.is_file():
         files = [path]
-        root = path.parent.parent if path.parent.name == "annotations" else path.parent
+        root = root_of(path)
     else:
         root = path
     if not files:
@@ -217,7 +217,7 @@ class _File:
         self.unkept: Counter[tuple[str, str]] = Counter()
         self.boxes = _Boxes()
         self.outlines = 0
-        self.split = _split(unit) if several else ""
+        self.split = split_of(unit) if several else ""
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         try:
@@ -513,29 +513,6 @@ class _File:
         return header.width, header.height
 
 
-def picture_folder(root: Path, unit: str, names: Sequence[str]) -> str:
-    """The folder below the root in which most of the pictures called `names` are."""
-    parent = os.path.dirname(unit)
-    split = _split(unit)
-    candidates = [
-        "",
-        parent,
-        "images",
-        f"images/{split}",
-        split,
-        f"{parent}/images",
-        f"{parent}/{split}",
-        "data",
-        "train",
-        "val",
-    ]
-    counts = [
-        sum((root / folder / name).exists() for name in names if inside(name))
-        for folder in candidates
-    ]
-    return candidates[int(np.argmax(counts))] if max(counts) else parent
-
-
 def is_current(root: Path, facts: Mapping[str, Mapping[str, Any]]) -> bool:
     """Whether the pictures are still where they were found when the label files were read."""
     return all(
@@ -662,13 +639,6 @@ def _joined(chunks: list[npt.NDArray[Any]], kind: type) -> npt.NDArray[Any]:
 
 def _pixels(value: float | None) -> int:
     return int(value) if value is not None and 0 <= value <= LIMIT else 0
-
-
-def _split(unit: str) -> str:
-    """The split that a file name speaks of: instances_val2017.json -> val2017."""
-    stem = os.path.splitext(os.path.basename(unit))[0]
-    split = re.sub(r"^(instances|annotations|person_keypoints|captions)_", "", stem)
-    return os.path.basename(os.path.dirname(unit)) if split in ("_annotations.coco",) else split
 
 
 def _range(known: npt.NDArray[np.int32]) -> str:

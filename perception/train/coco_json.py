@@ -1,19 +1,22 @@
 """COCO json of a training set: every entry checked by name before the first step.
 
-Not the data set reader: training needs no more packages than torch's, and where that reader
-reports a fault and goes on, a set that lost labels would teach that their objects are background.
+Not the data set reader (perception/datasets/formats/coco.py). That one goes from the bytes of a
+file of any size straight to Arrow columns, keeps what it can and reports the rest, and needs
+pyarrow and msgspec; its parts without Arrow are too few to share. This one needs no more packages
+than torch's, holds the file whole, keeps ids and refuses. What both must agree on, where the
+pictures lie, is perception/datasets/coco_layout.py; a test holds the rest of them together.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from perception.datasets.coco_layout import picture_folder, root_of
 from perception.datasets.pictures import read_header
 from perception.datasets.text import inside
 from perception.errors import InputError
@@ -66,20 +69,19 @@ def read_coco(path: Path) -> CocoFile:
             name = f"annotation id {annotation.get('id', f'at position {position}')}"
             problems.append(f"{name}: {problem}")
     _refuse(path, problems)
-    in_annotations = path.parent.name == "annotations"
-    root = path.parent.parent if in_annotations else path.parent
-    folder = _picture_folder(path, root, [image["file_name"] for image in images.values()])
-    within = "" if folder == root else f"{folder.relative_to(root).as_posix()}/"
+    root = root_of(path)
+    first = [image["file_name"] for image in images.values()][:FIRST]
+    within = picture_folder(root, path.relative_to(root).as_posix(), first)
     for key, image in images.items():
         name = image["file_name"]
-        if os.path.isabs(name) or inside(f"{within}{name}") is None:
+        if os.path.isabs(name) or inside(f"{within}/{name}" if within else name) is None:
             problems.append(f"image id {key}: file_name {name!r} leads out of {root}")
     _refuse(path, problems)
     info = data.get("info")
     return CocoFile(
         path,
         root,
-        folder,
+        root / within,
         images,
         lists["annotations"],
         {key: category["name"] for key, category in categories.items()},
@@ -211,15 +213,3 @@ def _is_box(value: object) -> bool:
 def _short(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _picture_folder(path: Path, root: Path, names: Sequence[str]) -> Path:
-    """The folder in which most of the first pictures are; beside the file where none has any.
-
-    COCO's own layout keeps annotations/instances_val2017.json and images/val2017 or val2017.
-    """
-    split = re.sub(r"^(instances|annotations|person_keypoints)_", "", path.stem)
-    folders = [path.parent, root, root / "images", root / "images" / split, root / split]
-    folders += [path.parent / "images", root / "data", root / "train", root / "val"]
-    counts = [sum((folder / name).is_file() for name in names[:FIRST]) for folder in folders]
-    return folders[counts.index(max(counts))]

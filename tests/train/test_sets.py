@@ -361,6 +361,38 @@ def test_ignore_regions_protect_every_channel(tmp_path: Path, annotations: str) 
     assert picture.regions.tolist() == [[50, 60, 70, 70, k, np.inf] for k in (0, 1)]
 
 
+@pytest.mark.parametrize(
+    ("file", "pictures"),
+    [
+        ("set.json", "."),
+        ("set.json", "data"),
+        ("annotations/instances_val2017.json", "val2017"),
+        ("annotations/instances_val2017.json", "images/val2017"),
+        ("annotations/set.json", "annotations/set"),
+        ("captions_val2017.json", "val2017"),
+        ("train/_annotations.coco.json", "train"),
+    ],
+)
+def test_coco_json_is_the_same_set_for_both_of_its_readers(
+    tmp_path: Path, file: str, pictures: str
+) -> None:
+    pytest.importorskip("pyarrow", reason="needs the extra 'data'")
+    labels = [row(1, [10.3, 10, 20, 20.7]), row(2, [50, 50, 9, 9], 1, iscrowd=1)]
+    write_set(tmp_path, [*labels, row(3, [70, 70, 9, 9], 4)])
+    change(tmp_path, ignore_regions_of_image=[[90, 60, 20, 10]])
+    for old, new in (("a.png", f"{pictures}/a.png"), ("set.json", file)):
+        (tmp_path / new).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / old).rename(tmp_path / new)
+    settings = SetSettings(file, {"tram": "ignore"}, ("vehicle",))
+    (strict,) = read_set(settings, MODEL, tmp_path)
+    settings = dataclasses.replace(settings, annotations=f"coco:{file}")
+    (lenient,) = read_set(settings, MODEL, tmp_path)
+    assert strict.file == lenient.file == tmp_path / pictures / "a.png"
+    assert (strict.width, strict.height) == (lenient.width, lenient.height)
+    for name in ("boxes", "labels", "regions"):
+        assert getattr(strict, name).tolist() == getattr(lenient, name).tolist()
+
+
 def write_splits(root: Path) -> None:
     """COCO's own layout: annotations/instances_SPLIT.json and images/SPLIT, a picture in each."""
     (root / "annotations").mkdir()
