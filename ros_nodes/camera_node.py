@@ -46,7 +46,8 @@ class CameraParameters(NodeParameters):
     bag_topic: str = parameter("", "Image topic of a bag that has several")
     rate: float | None = parameter(
         None,
-        "Pictures a second; unset: the source's own, which for a bag is its times of recording",
+        "Pictures a second; unset: the source's own, which for a video is the times of its frames "
+        "and for a bag its times of recording",
         minimum=0.1,
         maximum=10_000.0,
         unit="Hz",
@@ -100,7 +101,7 @@ class CameraParameters(NodeParameters):
 
 
 class CameraNode(WaysightNode[CameraParameters]):
-    """Publishes pictures at a steady rate from a thread of its own."""
+    """Publishes pictures at their times, or at a rate, from a thread of its own."""
 
     default_name = "camera"
     parameters_type = CameraParameters
@@ -280,7 +281,7 @@ class CameraNode(WaysightNode[CameraParameters]):
                 return
             if stop.is_set():
                 return
-            if period and wait < -(BURST_SECONDS if feed.recorded else period):
+            if period and wait < -self._patience(feed, period):
                 self._late += 1
                 due -= wait
             if self._clock_out:
@@ -289,14 +290,23 @@ class CameraNode(WaysightNode[CameraParameters]):
             self._trouble = ""
 
     def _period(self, feed: Feed, step_ns: int, last: float) -> float:
-        """Seconds to a picture that was recorded `step_ns` after the one before it."""
-        rate = self.parameters.rate or feed.rate
+        """Seconds to a picture that comes `step_ns` after the one before it in the source."""
         if feed.live:
             return 0.0
+        rate = self.parameters.rate or (None if feed.timed else feed.rate)
         if rate:
             return 1.0 / rate
-        # Where a bag begins again, the last period is as good as any.
+        # Where the source begins again, the last period is as good as any.
         return step_ns / 1e9 if step_ns >= 0 else last
+
+    def _patience(self, feed: Feed, period: float) -> float:
+        """Seconds that a picture may be behind before the following ones are moved back."""
+        if feed.recorded:
+            return BURST_SECONDS
+        if self.parameters.rate or not feed.rate:
+            return period
+        # In an irregular video a period may be shorter than it takes to decode a picture.
+        return max(period, 1.0 / feed.rate)
 
     def _endless(self, feed: Feed) -> Iterator[tuple[int, Frame]]:
         p = self.parameters

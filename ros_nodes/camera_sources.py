@@ -32,20 +32,23 @@ class BrokenOff(InputError):
 class Feed:
     """Pictures in order.
 
-    rate: pictures a second of the source itself; None when it sets its own pace (a device), or when
-    the times of recording do.
+    rate: pictures a second of the source itself, for a video the mean; None when it sets its own
+    pace (a device) or names no rate (a bag).
     live: whether pictures come when they come, so that nothing may wait for its time.
-    frames: makes an iterator from the beginning of (time of recording in ns, picture);
+    frames: makes an iterator from the beginning of (time of playing in ns, picture);
     Frame.stamp_ns is the source's own time. It raises CameraLost or BrokenOff where the source
     stops giving pictures.
-    recorded: whether there are times of recording, as in a bag; they are 0 elsewhere.
     problems: what could not be read so far, one sentence each.
+    timed: whether pictures are to be played at these times, a video's own or a bag's times of
+    recording, from any zero; they mean nothing elsewhere.
+    recorded: whether they are times of recording, on the clock of all of a bag's messages.
     """
 
     rate: float | None
     live: bool
     frames: Callable[[], Iterator[tuple[int, Frame]]]
     problems: list[str] = dataclasses.field(default_factory=list)
+    timed: bool = False
     recorded: bool = False
 
 
@@ -75,11 +78,12 @@ def open_feed(
             if files.rate is None:
                 stamp_ns = round(frame.sequence * NANOSECONDS / folder_rate)
                 frame = dataclasses.replace(frame, stamp_ns=stamp_ns)
-            yield 0, frame
+            yield frame.stamp_ns, frame
         if files.broken_off:
             raise BrokenOff(files.problems[-1])
 
-    return Feed(files.rate or FOLDER_RATE, False, frames, files.problems)
+    rate_of_source = files.rate or FOLDER_RATE
+    return Feed(rate_of_source, False, frames, files.problems, timed=files.is_video)
 
 
 def _device(source: str, width: int, height: int, rate: float | None) -> Feed:
@@ -143,7 +147,7 @@ def _bag(path: Path, topic: str) -> Feed:
             if bag.truncated:
                 raise BrokenOff(problems[-1])
 
-    return Feed(None, False, frames, problems, recorded=True)
+    return Feed(None, False, frames, problems, timed=True, recorded=True)
 
 
 def _of_rosbag2(path: Path) -> bool:

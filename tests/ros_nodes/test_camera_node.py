@@ -427,6 +427,53 @@ def test_camera_that_ended_and_is_started_again_has_not_ended(
         camera.close()
 
 
+class _Clock:
+    """In place of the module `time` and of the event that ends a wait: waiting takes no time."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wait(self, seconds: float) -> bool:
+        self.now += seconds
+        return False
+
+    def is_set(self) -> bool:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("given", "expected_ms"),
+    [({}, [0, 20, 40, 340, 640, 645, 650]), ({"rate": 10.0}, [100 * n for n in range(7)])],
+)
+def test_irregular_video_is_played_at_the_times_of_its_frames_unless_a_rate_is_given(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, given: dict[str, float], expected_ms: list[int]
+) -> None:
+    video = pytest.importorskip("perception.video", reason="needs PyAV")
+    path = tmp_path / "irregular.mp4"
+    file = video.VideoFile(path, 64, 48)
+    for time_ms in (0, 20, 40, 340, 640, 645, 650):
+        file.write(np.full((48, 64, 3), time_ms // 5, np.uint8), time_ms * 1_000_000)
+    file.close()
+    clock, sent_ms = _Clock(), list[int]()
+    peer = Peer()
+    values = {"source": str(path), **given}
+    overrides = [Parameter(name, value=value) for name, value in values.items()]
+    node = camera_node.CameraNode(Handover(), context=peer.context, parameter_overrides=overrides)
+    try:
+        node.trigger_configure()
+        monkeypatch.setattr(camera_node, "time", clock)
+        monkeypatch.setattr(node, "_publish", lambda _: sent_ms.append(round(clock.now * 1000)))
+        node._play(open_feed(str(path)), clock)
+        assert sent_ms == expected_ms
+        assert node.diagnostic_values()["late"] == 0
+    finally:
+        node.destroy_node()
+        peer.close()
+
+
 def test_unforeseen_error_ends_the_process_as_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     def frames() -> Iterator[tuple[int, Frame]]:
         yield 0, Frame(np.zeros((8, 8, 3), np.uint8), 1)
