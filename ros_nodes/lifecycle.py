@@ -26,7 +26,6 @@ from rclpy.executors import ExternalShutdownException
 from rclpy.experimental.events_executor import EventsExecutor
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 from rclpy.parameter import Parameter
-from rclpy.signals import SignalHandlerOptions
 from rclpy.task import Future
 
 from perception.errors import InputError
@@ -35,6 +34,7 @@ from ros_nodes.diagnostics import Diagnostics, Status
 from ros_nodes.graph import DDS_PROFILE, DDS_VARIABLE
 from ros_nodes.handover import Handover
 from ros_nodes.parameters import NodeParameters, ParameterInfo, build, check, describe, unknown
+from ros_nodes.ros_arguments import init, refused_in_a_sentence
 
 P = TypeVar("P", bound=NodeParameters)
 
@@ -383,12 +383,9 @@ def run(factories: Sequence[NodeFactory], argv: Sequence[str] | None = None) -> 
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, on_signal)
-    rclpy.init(
-        args=None if argv is None else ["node", *argv],
-        signal_handler_options=SignalHandlerOptions.NO,
-    )
     nodes: list[WaysightNode[Any]] = []
     try:
+        init(argv)
         return _run(factories, nodes, stop)
     except InputError as error:
         print(f"waysight: error: {error}", file=sys.stderr, flush=True)
@@ -420,7 +417,8 @@ def _run(
     handover = Handover()
     executor = EventsExecutor()
     for factory in factories:
-        node = factory(handover)
+        with refused_in_a_sentence():
+            node = factory(handover)
         node.stop_requested = stop
         nodes.append(node)
         node.refuse_unknown()
