@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,11 @@ from typing import Any
 from launch.actions import (
     DeclareLaunchArgument,
     EmitEvent,
+    LogInfo,
     OpaqueFunction,
     RegisterEventHandler,
     SetEnvironmentVariable,
+    TimerAction,
 )
 from launch.event_handlers import OnProcessExit
 from launch.events import Shutdown
@@ -32,9 +35,7 @@ from ros_nodes.graph import (
     parse_settings,
     read_graph,
 )
-from ros_nodes.lifecycle import EXIT_BAD_INPUT
-
-RESPAWN_SECONDS = 1.0
+from ros_nodes.supervisor import EXIT_BAD_INPUT, FIRST_WAIT, HEALTHY_SECONDS, LONGEST_WAIT
 
 
 def graph_arguments(graph: str, several_cameras: bool = False) -> list[DeclareLaunchArgument]:
@@ -85,7 +86,11 @@ def start_graph(graph: str, several_cameras: bool = False) -> OpaqueFunction:
 
 
 def actions(graph: Graph) -> list[Any]:
-    """One process a node, restarted when it crashes; a node that refuses its input ends it all."""
+    """One process a node, watched by the rules of `waysight run` (ros_nodes/supervisor.py).
+
+    What crashes is started again, ever more slowly. What has ended well stays ended, and ends the
+    launch where the graph says `ends_graph`. A node that refuses its input ends the launch.
+    """
     # Lives as long as the launch process, whose children read the files when they start again.
     folder = tempfile.TemporaryDirectory(prefix="waysight-launch-")
     result: list[Any] = []
@@ -93,8 +98,7 @@ def actions(graph: Graph) -> list[Any]:
         result.append(SetEnvironmentVariable(DDS_VARIABLE, str(DDS_PROFILE)))
     for node in graph.nodes:
         if node.enabled:
-            action = _node(node, folder)
-            result += [action, _on_exit(node, action)]
+            result += _watched(node, folder, FIRST_WAIT)
     return result
 
 
@@ -107,25 +111,39 @@ def _node(node: NodeSpec, folder: tempfile.TemporaryDirectory[str]) -> Node:
         namespace=node.namespace or None,
         parameters=[str(parameter_file(node, Path(folder.name)))] if node.parameters else [],
         remappings=list(node.remap.items()),
-        respawn=not node.ends_graph,
-        respawn_delay=RESPAWN_SECONDS,
         output="screen",
     )
     action.parameter_folder = folder  # keeps the files; see `actions`
     return action
 
 
-def _on_exit(node: NodeSpec, action: Node) -> RegisterEventHandler:
-    def decide(event: Any, _context: Any) -> list[Any]:
+def _watched(node: NodeSpec, folder: tempfile.TemporaryDirectory[str], wait: float) -> list[Any]:
+    """The node's process and what becomes of its end; wait: seconds to a start after a crash.
+
+    Not launch's own respawn, which starts again what has ended well, too.
+    """
+    action = _node(node, folder)
+    started = time.monotonic()
+
+    def decide(event: Any, context: Any) -> list[Any]:
         if event.returncode == EXIT_BAD_INPUT:
             # The one way to make `ros2 launch` itself end with an exit code other than 0.
             raise InputError(f"{node.name} refused its input; it has said why above")
-        if node.ends_graph and event.returncode == 0:
-            return [EmitEvent(event=Shutdown(reason=f"{node.name} has ended"))]
-        return []
+        if context.is_shutdown:
+            return []
+        if event.returncode == 0:
+            reason = f"{node.name} has ended"
+            return [EmitEvent(event=Shutdown(reason=reason))] if node.ends_graph else []
+        lived = time.monotonic() - started
+        now = FIRST_WAIT if lived > HEALTHY_SECONDS else wait
+        again = min(2 * now, LONGEST_WAIT)
+        start = OpaqueFunction(function=lambda _: _watched(node, folder, again))
+        news = LogInfo(msg=f"{node.name} has crashed; starting it again in {now:.1f} s")
+        return [news, TimerAction(period=now, actions=[start])]
 
     handler: Callable[..., list[Any]] = decide
-    return RegisterEventHandler(OnProcessExit(target_action=action, on_exit=handler))
+    on_exit = OnProcessExit(target_action=action, on_exit=handler, handle_once=True)
+    return [RegisterEventHandler(on_exit), action]
 
 
 def _split(text: str) -> tuple[str, ...]:

@@ -1,9 +1,14 @@
 """Launch files, where a ROS 2 distribution brings `launch`; the wheels do not."""
 
+import os
+import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import cv2
+import numpy as np
 import pytest
 
 pytest.importorskip("launch_ros", reason="needs launch_ros, which a ROS 2 distribution brings")
@@ -53,6 +58,69 @@ def test_several_cameras_share_one_detector() -> None:
     assert len(_nodes(_start("road_multi.launch.py", **arguments))) == 7
 
 
+PROGRAM = (
+    "import sys\n"
+    "from launch import LaunchDescription, LaunchService\n"
+    "from launch.actions import IncludeLaunchDescription\n"
+    "from launch.launch_description_sources import PythonLaunchDescriptionSource\n"
+    "given = [tuple(word.split(':=')) for word in sys.argv[2:]]\n"
+    "source = PythonLaunchDescriptionSource(sys.argv[1])\n"
+    "service = LaunchService(noninteractive=True)\n"
+    "action = IncludeLaunchDescription(source, launch_arguments=given)\n"
+    "service.include_launch_description(LaunchDescription([action]))\n"
+    "sys.exit(service.run())\n"
+)
+"""What `ros2 launch` does with a launch file and its arguments."""
+
+
+def _launch(*words: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, *map(str, words)],
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def _pictures(folder: Path, count: int) -> Path:
+    folder.mkdir()
+    for number in range(count):
+        cv2.imwrite(str(folder / f"{number:02d}.png"), np.zeros((8, 8, 3), np.uint8))
+    return folder
+
+
+def test_node_is_started_again_after_a_crash_but_not_after_its_own_end(tmp_path: Path) -> None:
+    long, short = _pictures(tmp_path / "long", 40), _pictures(tmp_path / "short", 1)
+    graph = tmp_path / "graph.yaml"
+    graph.write_text(
+        "nodes:\n"
+        "  camera: {ends_graph: true, parameters: {exit_at_end: true, rate: 5.0}}\n"
+        f"  brief: {{module: camera, parameters: {{exit_at_end: true, source: {short}}}}}\n"
+    )
+    starts, lines = dict[str, list[int]](camera=[], brief=[]), list[str]()
+    launch = _launch(LAUNCH / "road.launch.py", f"config:={graph}", f"source:={long}")
+    try:
+        assert launch.stdout is not None
+        for line in launch.stdout:  # to its end, which the end of the pictures brings
+            lines.append(line)
+            if found := re.search(r"\[(\w+)-\d+\]: process started with pid \[(\d+)\]", line):
+                starts[found[1]].append(int(found[2]))
+                if found[1] == "camera" and len(starts["camera"]) == 1:
+                    os.kill(starts["camera"][0], signal.SIGKILL)
+        code = launch.wait()
+    finally:
+        if launch.poll() is None:  # it takes its nodes along
+            launch.send_signal(signal.SIGINT)
+            launch.wait()
+    output = "".join(lines)
+    assert code == 0, output
+    assert {name: len(pids) for name, pids in starts.items()} == {"camera": 2, "brief": 1}, output
+    assert "camera has crashed; starting it again in 0.5 s" in output
+    assert "40 pictures sent" in output
+    assert "Traceback" not in output
+
+
 @pytest.mark.parametrize(
     ("value", "said"), [("1.5", "got 1.5 (number)"), ("high", "got 'high' (string)")]
 )
@@ -61,29 +129,10 @@ def test_refused_parameter_ends_the_launch_with_an_exit_code(
 ) -> None:  # C58
     graph = tmp_path / "graph.yaml"
     graph.write_text("nodes: {detector: {}, tracker: {}}\n")
-    program = (
-        "import sys\n"
-        "from launch import LaunchDescription, LaunchService\n"
-        "from launch.actions import IncludeLaunchDescription\n"
-        "from launch.launch_description_sources import PythonLaunchDescriptionSource\n"
-        "given = [tuple(word.split(':=')) for word in sys.argv[2:]]\n"
-        "source = PythonLaunchDescriptionSource(sys.argv[1])\n"
-        "service = LaunchService(noninteractive=True)\n"
-        "action = IncludeLaunchDescription(source, launch_arguments=given)\n"
-        "service.include_launch_description(LaunchDescription([action]))\n"
-        "sys.exit(service.run())\n"
-    )
     words = [LAUNCH / "road.launch.py", f"config:={graph}", f"score_threshold:={value}"]
-    done = subprocess.run(
-        [sys.executable, "-c", program, *map(str, words)],
-        env=ENVIRONMENT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    output = done.stdout
-    assert done.returncode == 1, output
+    launch = _launch(*words)
+    output, _ = launch.communicate()
+    assert launch.returncode == 1, output
     assert f"parameter 'score_threshold': {said}, expected number from 0.0 to 1.0" in output
     assert "detector refused its input" in output
     assert "Traceback" not in output
