@@ -12,9 +12,11 @@ import sqlite3
 import struct
 import tempfile
 import urllib.request
+import weakref
 import zlib
 from array import array
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
@@ -106,20 +108,22 @@ class _File(Protocol):
 
     def fetch(self, offset: int, inner: int) -> BagMessage: ...
 
-    def close(self) -> None: ...
-
 
 class Bag:
     """A rosbag2: a folder with metadata.yaml, a folder of storage files, or one storage file.
 
     topics: by name. truncated: a file was cut off; report: that and everything else that is odd.
-    Raises InputError when there is no bag at `path`. Use as a context manager.
+    Raises InputError when there is no bag at `path`. Use as a context manager; one that is left to
+    the garbage collector is closed by it, and at the end of the program.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.report = Report()
-        self._unpacked: tempfile.TemporaryDirectory[str] | None = None
+        self._unpacked = ""
+        # It must not know of the bag, or the bag would never be garbage.
+        self._resources = ExitStack()
+        self._close = weakref.finalize(self, self._resources.close)
         self._message_compression = ""
         self._types: dict[str, tuple[Typestore, str]] = {}
         self.root, names = self._storage_files()
@@ -160,10 +164,7 @@ class Bag:
 
     def close(self) -> None:
         """Close the files."""
-        for file in self._files.values():
-            file.close()
-        if self._unpacked is not None:
-            self._unpacked.cleanup()
+        self._close()
 
     def messages(
         self,
@@ -302,16 +303,17 @@ class Bag:
             path = self._unpack(path, name)
         try:
             if path.suffix == ".db3":
-                return _Sqlite(path, name)
-            return _Mcap(path, name, self.report)
+                return _Sqlite(path, name, self._resources)
+            return _Mcap(path, name, self.report, self._resources)
         except (InputError, OSError) as error:
             self.report.add("error", "unreadable", str(error), file=name)
             return None
 
     def _unpack(self, path: Path, name: str) -> Path:
-        if self._unpacked is None:
-            self._unpacked = tempfile.TemporaryDirectory(prefix="waysight-bag-")
-        target = Path(self._unpacked.name) / name.replace("/", "_").removesuffix(".zstd")
+        if not self._unpacked:
+            folder = tempfile.TemporaryDirectory(prefix="waysight-bag-")
+            self._unpacked = self._resources.enter_context(folder)
+        target = Path(self._unpacked) / name.replace("/", "_").removesuffix(".zstd")
         try:
             with path.open("rb") as source, target.open("wb") as out:
                 zstandard.ZstdDecompressor().copy_stream(source, out)
@@ -367,11 +369,12 @@ class _Sqlite:
 
     truncated = False
 
-    def __init__(self, path: Path, name: str) -> None:
+    def __init__(self, path: Path, name: str, resources: ExitStack) -> None:
         self.name = name
         uri = f"file:{urllib.request.pathname2url(str(path.resolve()))}?mode=ro&immutable=1"
         try:
             self.connection = sqlite3.connect(uri, uri=True, check_same_thread=False)
+            resources.callback(self.connection.close)
             columns = {row[1] for row in self.connection.execute("PRAGMA table_info(topics)")}
             if "name" not in columns:
                 raise InputError(f"{path}: no table 'topics', not a rosbag2")
@@ -428,9 +431,6 @@ class _Sqlite:
             raise InputError(f"{self.name}: has no message {offset}")
         return BagMessage(self.ids[row[0]].name, int(row[1]), bytes(row[2]), self.name, offset, 0)
 
-    def close(self) -> None:
-        self.connection.close()
-
 
 @dataclass(frozen=True, slots=True)
 class _ChunkPlace:
@@ -442,10 +442,10 @@ class _ChunkPlace:
 class _Mcap:
     """An .mcap file; without a usable summary it is scanned from the front."""
 
-    def __init__(self, path: Path, name: str, report: Report) -> None:
+    def __init__(self, path: Path, name: str, report: Report, resources: ExitStack) -> None:
         self.name, self.path, self.report = name, path, report
         self.size = path.stat().st_size
-        self.stream: BinaryIO = path.open("rb")
+        self.stream: BinaryIO = resources.enter_context(path.open("rb"))
         self.truncated = False
         self.channels: dict[int, Channel] = {}
         self.schemas: dict[int, Schema] = {}
@@ -645,6 +645,3 @@ class _Mcap:
         except (McapError, struct.error, ValueError, EOFError, IndexError, KeyError) as error:
             raise InputError(f"{self.path}: no message at {offset}:{inner} ({error!r})") from None
         return BagMessage(topic, message.log_time, message.data, self.name, offset, inner)
-
-    def close(self) -> None:
-        self.stream.close()

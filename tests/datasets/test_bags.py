@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+import subprocess
+import sys
 import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
@@ -205,6 +207,37 @@ def test_boxes_of_several_detectors_can_be_told_apart(
     assert [len(sample.truth) for sample in open_dataset(str(tmp_path / "d"))] == [1, 0, 1]
     assert main([*arguments, str(tmp_path / "e"), "--boxes", "/three"]) == 2
     assert "no boxes on topic '/three', only on /one, /two" in capsys.readouterr().err
+
+
+def test_no_file_of_a_bag_is_left_open(tmp_path: Path) -> None:
+    convert(
+        open_dataset(f"coco:{coco(tmp_path / 'a', [[(1, 1, 2, 10, 10)]])}"),
+        f"rosbag2:{tmp_path / 'b'}",
+    )
+    (tmp_path / "cut.mcap").write_bytes(b"nothing of the kind")
+    program = (
+        "import sys\n"
+        "from perception.datasets import open_dataset\n"
+        "from perception.datasets.bags import Bag\n"
+        "from perception.errors import InputError\n"
+        "data = open_dataset(sys.argv[1])\n"
+        "print(data.load(data[0]).size)\n"
+        "try:\n"
+        "    Bag(sys.argv[2])\n"
+        "except InputError as error:\n"
+        "    print(error)\n"
+    )
+    words = [
+        "-W",
+        "always::ResourceWarning",
+        "-c",
+        program,
+        str(tmp_path / "b"),
+        str(tmp_path / "cut.mcap"),
+    ]
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=120)
+    assert "no readable storage file" in done.stdout, done.stderr
+    assert "ResourceWarning" not in done.stderr
 
 
 @pytest.mark.parametrize(("big", "values"), [(1, [258, 255]), (0, [513, 65280])])
