@@ -27,6 +27,8 @@ CONFIG = Path(__file__).resolve().parent / "config"
 LAUNCH = Path(__file__).resolve().parent / "launch"
 DDS_PROFILE = CONFIG / "fastdds.xml"
 DDS_VARIABLE = "FASTDDS_DEFAULT_PROFILES_FILE"
+COUNTS_VARIABLE = "WAYSIGHT_COUNTS"
+"""Environment variable with the folder in which a node leaves its final counts, as json."""
 
 _KEYS = {
     "module": str,

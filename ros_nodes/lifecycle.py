@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 import rclpy
@@ -29,9 +30,10 @@ from rclpy.parameter import Parameter
 from rclpy.task import Future
 
 from perception.errors import InputError
+from perception.files import write_json
 from ros_nodes import topics
 from ros_nodes.diagnostics import Diagnostics, Status
-from ros_nodes.graph import DDS_PROFILE, DDS_VARIABLE
+from ros_nodes.graph import COUNTS_VARIABLE, DDS_PROFILE, DDS_VARIABLE
 from ros_nodes.handover import Handover
 from ros_nodes.parameters import NodeParameters, ParameterInfo, build, check, describe, unknown
 from ros_nodes.ros_arguments import init, refused_in_a_sentence
@@ -133,6 +135,16 @@ class WaysightNode(LifecycleNode, Generic[P]):
         if self._diagnostics:
             self._diagnostics.publish()
             self._diagnostics.wait(LAST_SECONDS)
+
+    def leave_counts(self) -> None:
+        """Write the whole numbers of the diagnostics for `waysight run`, where it asks for them."""
+        folder = os.environ.get(COUNTS_VARIABLE)
+        if folder and self._diagnostics:
+            name = self.get_fully_qualified_name()
+            # Exactly int: a bool is no count.
+            counts = {k: v for k, v in self.diagnostic_values().items() if type(v) is int}
+            file = Path(folder) / f"{name.strip('/').replace('/', '.')}.counts.json"
+            write_json(file, {"node": name, "counts": counts})
 
     def restore(self, name: str, value: Any) -> None:
         """Put a parameter back that was accepted and then failed; `apply` is not called."""
@@ -451,6 +463,7 @@ def _run(
     for node in nodes:
         node._attempt(node.last_words)
         node._attempt(node.last_diagnostics)
+        node._attempt(node.leave_counts)
     done.set_result(None)
     executor.wake()
     thread.join(timeout=1.0)

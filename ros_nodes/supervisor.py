@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import signal
 import subprocess
@@ -14,7 +15,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ros_nodes.graph import DDS_PROFILE, DDS_VARIABLE, Graph, check_parameters, process_arguments
+from ros_nodes.graph import (
+    COUNTS_VARIABLE,
+    DDS_PROFILE,
+    DDS_VARIABLE,
+    Graph,
+    check_parameters,
+    process_arguments,
+)
 from ros_nodes.shared_memory import reclaim
 
 FIRST_WAIT, LONGEST_WAIT = 0.5, 10.0
@@ -100,8 +108,14 @@ class Supervisor:
         self._on_tick = on_tick
         self._linger = linger
         self._patience = patience
-        self.environment = environment(extra_environment)
         self._folder = tempfile.TemporaryDirectory(prefix="waysight-run-")
+        self.environment = {
+            **environment(extra_environment),
+            COUNTS_VARIABLE: self._folder.name,
+        }
+        self.counts: dict[str, dict[str, int]] = {}
+        """By full node name, once `run` is over: what its diagnostics counted since it was last
+        started. A node that was killed, or never configured, is not there."""
         self.children = [
             Child(
                 name,
@@ -138,6 +152,9 @@ class Supervisor:
                 time.sleep(POLL_SECONDS)
         finally:
             self._stop_all()
+            for file in sorted(Path(self._folder.name).glob("*.counts.json")):
+                left = json.loads(file.read_text(encoding="utf-8"))
+                self.counts[left["node"]] = left["counts"]
             self._folder.cleanup()
         # A refusal counts even when it came together with the stop.
         if any(EXIT_BAD_INPUT in child.exit_codes for child in self.children):

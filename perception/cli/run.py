@@ -17,6 +17,11 @@ from perception.files import write_json
 from ros_nodes.graph import Graph, adapt, find_graph, parse_settings, read_graph
 from ros_nodes.supervisor import EXIT_BAD_INPUT, Supervisor
 
+_JSON_HELP = (
+    "write the final report here: restarts and exit codes of each process, and what each node "
+    "counted since its last start (sent: pictures published; received, processed, dropped, invalid)"
+)
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
@@ -43,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="any parameter of any node; may be repeated",
     )
     parser.add_argument("--seconds", type=float, help="stop after this time (default: run on)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the final report here")
+    parser.add_argument("--json", type=Path, metavar="FILE", help=_JSON_HELP)
     run_factory.add_arguments(parser)
 
 
@@ -107,7 +112,7 @@ def check_record(path: Path) -> None:
 def _report(supervisor: Supervisor, path: Path | None) -> None:
     rows = [child.report() for child in supervisor.children]
     if path is not None:
-        write_json(path, {"processes": rows})
+        write_json(path, {"processes": rows, "nodes": supervisor.counts})
     table = Table(title="Processes")
     for heading in ("process", "restarts", "exit codes"):
         table.add_column(heading)

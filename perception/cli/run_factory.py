@@ -328,6 +328,7 @@ def _in_graph(graph: Graph, name: str, args: argparse.Namespace) -> dict[str, An
             )
         report: dict[str, Any] = json.loads(verdict.read_text(encoding="utf-8"))
         report["processes"] = [child.report() for child in supervisor.children]
+        report["nodes"] = supervisor.counts
         return report
 
 

@@ -88,6 +88,31 @@ def test_demo_accounts_for_every_picture_of_a_video(
     assert capture.get(cv2.CAP_PROP_FRAME_COUNT) > 0
 
 
+def test_report_of_a_run_accounts_for_every_picture(
+    tmp_path: Path, video: Path, model: Path
+) -> None:
+    graph, report = tmp_path / "graph.yaml", tmp_path / "report.json"
+    graph.write_text(
+        "nodes:\n"  # in the order of their start: the detector waits for the pictures
+        "  detector: {process: both, namespace: front}\n"
+        "  camera:\n"
+        "    process: both\n"
+        "    namespace: front\n"
+        "    ends_graph: true\n"
+        "    parameters: {exit_at_end: true}\n"
+    )
+    process = _waysight("run", graph, "--source", video, "--model", model, "--json", report)
+    _, errors = process.communicate()
+    assert process.returncode == 0, errors
+    nodes = json.loads(report.read_text())["nodes"]
+    assert set(nodes) == {"/front/camera", "/front/detector"}
+    assert nodes["/front/camera"]["sent"] == FRAMES
+    detector = nodes["/front/detector"]
+    done = sum(detector[name] for name in ("processed", "dropped", "invalid"))
+    assert FRAMES - 1 <= done <= detector["received"] == FRAMES  # one may be in work
+    assert all(type(count) is int for counts in nodes.values() for count in counts.values())
+
+
 def test_demo_refuses_bad_input_in_one_sentence_and_leaves_nothing(
     tmp_path: Path, video: Path, model: Path
 ) -> None:
