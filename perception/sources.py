@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import cv2
 import numpy as np
@@ -18,6 +18,8 @@ from perception.frame import Frame
 
 PICTURE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff"})
 VIDEO_SUFFIXES = frozenset({".mp4", ".avi", ".mkv", ".mov", ".webm", ".m4v", ".mpg", ".mpeg"})
+
+T = TypeVar("T")
 
 NANOSECONDS = 1_000_000_000
 
@@ -144,15 +146,37 @@ def _open_video(path: Path) -> Source:
 def read_picture(path: str | Path) -> npt.NDArray[Any]:
     """Decode a picture as it is stored: uint8 or uint16, grey, BGR or BGRA.
 
-    EXIF rotation is applied to colour pictures of 8 bit. The bytes are read by path and then
-    decoded, so names of any script work. Raises InputError when the file is missing or damaged.
+    EXIF rotation is applied to colour pictures of 8 bit. Raises InputError when the file is
+    missing, damaged or cut short.
     """
+    return _of_file(path, decode_picture)
+
+
+def read_bgr(path: str | Path) -> npt.NDArray[np.uint8]:
+    """A picture as `read_picture` reads it, always uint8 (H, W, 3), BGR, EXIF rotation applied.
+
+    What data sets, training and evaluation read: no damaged picture may count as a good one.
+    """
+    return _of_file(path, decode_bgr)
+
+
+def read_small_grey(path: str | Path, side: int) -> npt.NDArray[np.uint8] | None:
+    """A JPEG as uint8 (H, W), grey, as taken; None for what is no JPEG.
+
+    As small as a decoder makes it for little, with no side below `side` unless it is the picture's
+    own; every bit of the code is read all the same. Raises InputError as `read_picture` does.
+    """
+    return _of_file(path, lambda data: _small_grey(data, side))
+
+
+def _of_file(path: str | Path, decode: Callable[[Any], T]) -> T:
+    """Read the bytes by path and then decode them, so that names of any script work."""
     try:
         data = np.fromfile(path, dtype=np.uint8)
     except OSError as error:
         raise InputError(f"{path}: cannot read: {error.strerror}") from None
     try:
-        return decode_picture(data)
+        return decode(data)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
 
@@ -171,18 +195,29 @@ def decode_picture(data: Any, *, upright: bool = True) -> npt.NDArray[Any]:
     upright: turn pictures as their EXIF says, and keep 16 bit; else BGR uint8, as the camera sees.
     Raises InputError when they are no picture, damaged or cut short.
     """
+    return _decode_whole(data, _UPRIGHT if upright else _AS_TAKEN)
+
+
+def decode_bgr(data: Any) -> npt.NDArray[np.uint8]:
+    """Decode compressed picture bytes to uint8 (H, W, 3), BGR, turned as their EXIF says.
+
+    Raises InputError as `decode_picture` does.
+    """
+    return _decode_whole(data, cv2.IMREAD_COLOR)
+
+
+def _decode_whole(data: Any, flags: int) -> npt.NDArray[Any]:
     view = memoryview(data)
     if bytes(view[: len(jpeg.START)]) == jpeg.START:
-        return _decode_jpeg(view, upright)
+        return _decode_jpeg(view, flags)
     whole = bytes(view)
     # What follows the end is allowed: zeros of a camera's buffer.
     if whole.startswith(PNG_START) and PNG_END not in whole[len(PNG_START) :]:
         raise InputError(f"PNG of {len(whole)} bytes has no end chunk: it is cut short")
-    return _decode(view, upright)
+    return _decode(view, flags)
 
 
-def _decode(view: memoryview, upright: bool) -> npt.NDArray[Any]:
-    flags = _UPRIGHT if upright else _AS_TAKEN
+def _decode(view: memoryview, flags: int) -> npt.NDArray[Any]:
     size = view.nbytes
     try:
         image = cv2.imdecode(np.frombuffer(view, np.uint8), flags) if size else None
@@ -193,7 +228,7 @@ def _decode(view: memoryview, upright: bool) -> npt.NDArray[Any]:
     return image
 
 
-def _decode_jpeg(view: memoryview, upright: bool) -> npt.NDArray[Any]:
+def _decode_jpeg(view: memoryview, flags: int) -> npt.NDArray[Any]:
     """OpenCV fills what is missing of a JPEG with grey, prints a warning and reports success.
 
     simplejpeg raises for the warning. Its pixels are the same, in no more time.
@@ -202,13 +237,30 @@ def _decode_jpeg(view: memoryview, upright: bool) -> npt.NDArray[Any]:
         height, width, space, _ = simplejpeg.decode_jpeg_header(view)
         if height * width > _MOST_PIXELS:
             raise ValueError(f"{width}x{height} is more than {_MOST_PIXELS} pixels")
+        upright = not flags & cv2.IMREAD_IGNORE_ORIENTATION
         if space == "CMYK" or (upright and jpeg.has_exif(bytes(view))):
             # OpenCV knows how to turn and to convert. The smallest size: every bit of the code is
             # read for it all the same.
             simplejpeg.decode_jpeg(view, "GRAY", min_height=1, min_width=1, min_factor=8)
-            return _decode(view, upright)
+            return _decode(view, flags)
         pixels: npt.NDArray[Any] = simplejpeg.decode_jpeg(view, "BGR")
     except ValueError as error:
-        size = view.nbytes
-        raise InputError(f"JPEG of {size} bytes is damaged or cut short: {error}") from None
+        raise _damaged(view, error) from None
     return pixels
+
+
+def _small_grey(data: Any, side: int) -> npt.NDArray[Any] | None:
+    view = memoryview(data)
+    if bytes(view[: len(jpeg.START)]) != jpeg.START:
+        return None
+    try:
+        grey: npt.NDArray[Any] = simplejpeg.decode_jpeg(
+            view, "GRAY", min_height=side, min_width=side
+        )
+    except ValueError as error:
+        raise _damaged(view, error) from None
+    return grey[..., 0]
+
+
+def _damaged(view: memoryview, error: ValueError) -> InputError:
+    return InputError(f"JPEG of {view.nbytes} bytes is damaged or cut short: {error}")

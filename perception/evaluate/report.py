@@ -13,9 +13,11 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from perception.errors import InputError
 from perception.evaluate.diagnosis import BACKGROUND, KINDS, RIGHT, Diagnosis
 from perception.evaluate.tables import Floats
 from perception.files import atomic_path
+from perception.sources import read_bgr
 
 EXAMPLES = 12
 """Pictures of the worst misses, and as many of the worst false alarms."""
@@ -157,7 +159,7 @@ def _example(
 
 
 def _read_picture(folder: Path, name: str) -> npt.NDArray[np.uint8] | None:
-    """The picture `name` inside `folder`; None when it is not there or is no picture.
+    """The picture `name` inside `folder`; None when it is not there, damaged or no picture.
 
     A name that leads out of the folder is treated as not there: ground truth is untrusted.
     """
@@ -167,8 +169,10 @@ def _read_picture(folder: Path, name: str) -> npt.NDArray[np.uint8] | None:
         return None
     if path.stat().st_size > MAX_PICTURE_BYTES:
         return None
-    decoded = cv2.imdecode(np.fromfile(path, dtype=np.uint8), cv2.IMREAD_COLOR)
-    return None if decoded is None else decoded.astype(np.uint8, copy=False)
+    try:
+        return read_bgr(path)
+    except InputError:
+        return None
 
 
 def _draw(

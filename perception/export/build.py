@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
-import cv2
 import numpy as np
 import onnx
 import torch
@@ -23,6 +22,7 @@ from perception.export.settings import ExportSettings
 from perception.models import make_network
 from perception.models.network import Network
 from perception.models.settings import ModelSettings
+from perception.sources import read_bgr
 from perception.train.settings import RunSettings, build
 
 
@@ -94,12 +94,6 @@ def _make_adapter(
 
 
 def read_pictures(files: Sequence[Path], limit: int) -> list[NDArray[np.uint8]]:
-    """Up to `limit` pictures, spread evenly over the files; BGR."""
+    """Up to `limit` pictures, spread evenly over the files; BGR. InputError names a damaged one."""
     step = max(1, len(files) // max(1, limit))
-    images = []
-    for file in list(files)[::step][:limit]:
-        image = cv2.imread(str(file), cv2.IMREAD_COLOR)
-        if image is None:
-            raise InputError(f"{file}: not a picture that can be decoded")
-        images.append(np.asarray(image, np.uint8))
-    return images
+    return [read_bgr(file) for file in list(files)[::step][:limit]]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 import cv2
 import numpy as np
@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from perception.errors import InputError
 from perception.files import atomic_path
+from perception.sources import read_bgr
+from perception.train.coco_json import join_problems
 
 
 class PictureCache:
@@ -43,7 +45,7 @@ class PictureCache:
 def open_cache(files: Sequence[Path], folder: Path, longest: int) -> PictureCache:
     """The cache of `files`, built where it does not exist or a picture has changed since.
 
-    InputError names a picture that cannot be decoded.
+    InputError names the pictures that cannot be decoded, or not to their end.
     """
     key = hashlib.sha256(f"rgb {longest}".encode())
     for file in files:
@@ -54,19 +56,29 @@ def open_cache(files: Sequence[Path], folder: Path, longest: int) -> PictureCach
     index = pixels.with_suffix(".npy")
     if not (pixels.exists() and index.exists()):
         with atomic_path(pixels) as temporary, open(temporary, "wb") as out:
-            shapes = np.array([_append(file, out, longest) for file in files], np.int64)
+            shapes = np.array(_append_all(files, out, longest), np.int64)
         with atomic_path(index) as temporary, open(temporary, "wb") as out:
             np.save(out, shapes.reshape(-1, 2))
     return PictureCache(pixels, np.load(index))
 
 
-def _append(file: Path, out: os.PathLike[str] | object, longest: int) -> tuple[int, int]:
-    image = cv2.imread(os.fspath(file), cv2.IMREAD_COLOR)
-    if image is None:
-        raise InputError(f"{file}: not a picture that can be decoded")
+def _append_all(files: Sequence[Path], out: BinaryIO, longest: int) -> list[tuple[int, int]]:
+    """Write all pictures and give their sizes; InputError once all that are damaged are known."""
+    shapes, problems = [], []
+    for file in files:
+        try:
+            shapes.append(_append(read_bgr(file), out, longest))
+        except InputError as error:
+            problems.append(str(error))
+    if problems:
+        raise InputError(join_problems(problems))
+    return shapes
+
+
+def _append(image: NDArray[np.uint8], out: BinaryIO, longest: int) -> tuple[int, int]:
     scale = longest / max(image.shape[:2])
     if scale < 1:
         size = (max(1, round(image.shape[1] * scale)), max(1, round(image.shape[0] * scale)))
-        image = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
-    out.write(np.ascontiguousarray(image[:, :, ::-1]).tobytes())  # type: ignore[attr-defined]
+        image = np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_AREA), np.uint8)
+    out.write(np.ascontiguousarray(image[:, :, ::-1]).tobytes())
     return image.shape[0], image.shape[1]

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 
 from perception.contract import ModelContract
@@ -18,6 +17,7 @@ from perception.files import write_json
 from perception.geometry.boxes import nms
 from perception.models.settings import ModelSettings
 from perception.runtime.detector import Detector
+from perception.sources import read_bgr
 from perception.train.coco_json import read_coco
 from perception.train.sets import channel_of
 from perception.train.settings import RunSettings
@@ -97,10 +97,8 @@ def find(
     found = {}
     labelled = read_coco(source)
     for key, image in labelled.images.items():
-        picture = cv2.imread(str(labelled.picture(image)), cv2.IMREAD_COLOR)
-        if picture is None:
-            raise InputError(f"{labelled.picture(image)}: not a picture that can be decoded")
-        result = detector(np.asarray(picture))
+        picture = read_bgr(labelled.picture(image))
+        result = detector(picture)
         labels = np.array([index[int(label)] for label in result.labels], np.int64)
         kept = nms(result.boxes, result.scores, channel[labels] if len(labels) else labels, SAME)
         scale = np.tile([image["width"] / picture.shape[1], image["height"] / picture.shape[0]], 2)

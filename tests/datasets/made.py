@@ -23,6 +23,15 @@ def picture(path: Path, width: int = 64, height: int = 48, seed: int = 0) -> Pat
     return path
 
 
+def damaged_jpeg(path: Path, width: int = 64, height: int = 48) -> Path:
+    """A JPEG without a part of its middle, which OpenCV and Pillow decode without a word."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    noise = np.random.default_rng(0).integers(0, 255, (height, width, 3), dtype=np.uint8)
+    data = cv2.imencode(".jpg", noise)[1].tobytes()
+    path.write_bytes(data[: len(data) // 2] + data[len(data) * 2 // 3 :])
+    return path
+
+
 def coco(
     folder: Path,
     boxes: Sequence[Sequence[Sequence[float]]],

@@ -17,7 +17,7 @@ from perception.datasets.engine import LocalEngine
 from perception.datasets.inference import detect
 from perception.runtime.detector import Detector
 from perception.runtime.settings import DetectorSettings
-from tests.datasets.made import coco
+from tests.datasets.made import coco, damaged_jpeg
 
 onnx_models = pytest.importorskip("tests.onnx_models", reason="needs onnx")
 
@@ -73,17 +73,19 @@ def test_a_class_that_the_set_lacks_gets_an_id_of_its_own_or_is_left_out(
 def test_a_picture_without_a_result_is_named_and_fails_the_command(
     tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = coco(tmp_path / "set", [[]] * 4)
+    folder = coco(tmp_path / "set", [[]] * 5)
     (folder / "images/001.png").write_bytes(b"no picture")
+    damaged_jpeg(folder / "images/004.png")
     (folder / "images/002.png").unlink()
     out, report = tmp_path / "out.json", tmp_path / "report.json"
     arguments = ["data", "detect", f"coco:{folder}", "--model", str(model), "--out", str(out)]
     assert main([*arguments, "--workers", "1", "--json", str(report)]) == 1
     text = capsys.readouterr().out
-    assert "001.png: error: cut off, damaged or not a picture" in text
-    assert "002.png: error: no such picture" in text
-    assert "2 pictures without a result" in text
-    assert json.loads(report.read_text())["failed"] == 2
+    assert "001.png: error: 10 bytes are not a picture" in text
+    assert "002.png: error: cannot read: No such file" in text
+    assert "004.png: error: JPEG of " in text and "is damaged or cut short" in text
+    assert "3 pictures without a result" in text
+    assert json.loads(report.read_text())["failed"] == 3
     assert {row["image_id"] for row in json.loads(out.read_text())} <= {1, 4}
 
 

@@ -14,7 +14,7 @@ from perception.datasets.lint import LintSettings, lint
 from perception.datasets.repair import repair
 from perception.datasets.split import split
 from perception.errors import InputError
-from tests.datasets.made import coco, picture
+from tests.datasets.made import coco, damaged_jpeg, picture
 
 
 def codes(folder: Path, **settings: bool) -> dict[str, int]:
@@ -84,6 +84,16 @@ def test_a_jpeg_cut_in_half_is_damaged(tmp_path: Path) -> None:
     data = cv2.imencode(".jpg", image)[1].tobytes()
     (folder / "images/000.png").write_bytes(data[: len(data) * 2 // 3])
     assert codes(folder)["picture-corrupt"] == 1
+
+
+def test_a_jpeg_without_its_middle_is_damaged(tmp_path: Path) -> None:
+    folder = coco(tmp_path, [[]] * 2)
+    damaged_jpeg(folder / "images/001.png")
+    data = open_dataset(f"coco:{folder}")
+    (found,) = [f for f in lint(data).report.findings if f.code == "picture-corrupt"]
+    assert found.file == "images/001.png" and "is damaged or cut short" in found.message
+    with pytest.raises(InputError, match=r"001\.png: JPEG of \d+ bytes is damaged or cut short"):
+        data.load(data[1])
 
 
 def test_similar_pictures_within_and_between_splits(tmp_path: Path) -> None:

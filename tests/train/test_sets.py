@@ -15,9 +15,11 @@ from perception.cli import main
 from perception.errors import InputError
 from perception.models.settings import ModelSettings
 from perception.train.augment import AugmentSettings, place
+from perception.train.cache import open_cache
 from perception.train.sets import KIND_UNKNOWN, Picture, SetSettings, read_set
 from perception.train.settings import DataSettings, RunSettings, TeacherSettings
-from perception.train.teacher import fill_labels
+from perception.train.teacher import fill_labels, find
+from tests.datasets.made import damaged_jpeg, picture
 from tests.onnx_models import bright_cell_detector
 
 MODEL = ModelSettings(("car", "truck", "person"), ("car", "truck"))
@@ -247,6 +249,37 @@ def test_a_rider_that_a_teacher_finds_is_neither_taught_nor_punished(tmp_path: P
     )
     assert picture.boxes[1:].tolist() == [walker[:4]]
     assert picture.regions.tolist() == [[*rider[:4], 1, np.inf]]
+
+
+def test_a_damaged_jpeg_is_named_and_not_trained_on(tmp_path: Path) -> None:
+    whole = picture(tmp_path / "whole.jpg")
+    damaged = [damaged_jpeg(tmp_path / f"{name}.jpg") for name in "ab"]
+    cut = tmp_path / "cut.jpg"
+    cut.write_bytes(whole.read_bytes()[:-40])
+    cache = tmp_path / "cache"
+    with pytest.raises(InputError) as error:
+        open_cache([damaged[0], whole, damaged[1], cut], cache, 640)
+    problems = str(error.value).split("; ")
+    assert [problem.split(": ")[0] for problem in problems] == [str(f) for f in (*damaged, cut)]
+    assert all("is damaged or cut short" in problem for problem in problems)
+    assert list(cache.iterdir()) == []
+    assert open_cache([whole], cache, 640)[0].shape == (48, 64, 3)
+
+
+def test_a_damaged_jpeg_is_not_looked_at_by_a_teacher_nor_by_an_export(tmp_path: Path) -> None:
+    build = pytest.importorskip("perception.export.build", reason="needs onnx")
+    write_set(tmp_path, [row(1, [10, 10, 20, 20])], size=64)
+    damaged = damaged_jpeg(tmp_path / "a.png", 64, 64)
+
+    def teacher(_: object) -> None:
+        raise AssertionError("the teacher was shown a damaged picture")
+
+    for look in (
+        lambda: find(teacher, {}, tmp_path / "set.json", MODEL),  # type: ignore[arg-type]
+        lambda: build.read_pictures([damaged], 1),
+    ):
+        with pytest.raises(InputError, match=r"a\.png: JPEG of \d+ bytes is damaged"):
+            look()
 
 
 def test_a_picture_of_another_size_than_its_labels_is_refused(tmp_path: Path) -> None:
