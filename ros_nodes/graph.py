@@ -21,7 +21,7 @@ import yaml
 from perception.errors import InputError
 from perception.files import read_text
 from ros_nodes.parameters import check, describe, unknown
-from ros_nodes.topics import is_topic
+from ros_nodes.topics import CAMERA_INFO, IMAGE, is_topic
 
 CONFIG = Path(__file__).resolve().parent / "config"
 LAUNCH = Path(__file__).resolve().parent / "launch"
@@ -229,12 +229,17 @@ def adapt(
     cameras: Sequence[str] = (),
     settings: Iterable[tuple[str, str, Any]] = (),
     use_sim_time: bool = False,
+    image_topic: str | None = None,
 ) -> Graph:
     """The graph with what the command line or the launch arguments ask for; None leaves it.
 
     cameras: namespaces, each of which gets its own nodes, save the detector that serves all and
         the recorder; `source` then holds one source a camera, separated by commas.
+    image_topic: of a camera that runs already, in place of the camera node; one a camera,
+        separated by commas. `camera_info` is the topic of that name beside it.
     """
+    if image_topic is not None and source is not None:
+        raise InputError(f"source '{source}' and image topic '{image_topic}': give one of them")
     wishes: list[tuple[str, str, Any]] = [
         ("camera", "source", source),
         ("camera", "frame_id", frame_id),
@@ -250,6 +255,8 @@ def adapt(
         graph = graph.change(name, {parameter: value})
     if record is not None:
         graph = graph.change("recorder", {"output": record}, enabled=True)
+    if image_topic is not None:
+        graph = _listening(graph, image_topic, cameras)
     if cameras:
         graph = _for_cameras(graph, cameras)
     if use_sim_time:
@@ -261,34 +268,70 @@ def adapt(
     return graph
 
 
+def _listening(graph: Graph, image_topic: str, cameras: Sequence[str]) -> Graph:
+    """The graph without its camera node; what is said of several cameras becomes its source."""
+    if not any(node.module == "camera" for node in graph.nodes):
+        raise InputError(f"graph '{graph.name}' has no camera node, which an image topic replaces")
+    for topic in image_topic.split(","):
+        if not is_topic(topic.strip()) or topic.strip().startswith("~"):
+            raise InputError(
+                f"image topic is '{topic.strip()}', expected a name such as /front/image_raw"
+            )
+    nodes = []
+    for node in graph.nodes:
+        if node.module == "camera":
+            # In a camera's namespace a relative name would mean another topic than for the detector.
+            full = ",".join(f"/{topic.strip().lstrip('/')}" for topic in image_topic.split(","))
+            parameters = {**node.parameters, "source": full}
+            node = dataclasses.replace(node, enabled=False, parameters=parameters)
+        elif not cameras:
+            node = _hearing(node, image_topic)
+        nodes.append(node)
+    return dataclasses.replace(graph, nodes=tuple(nodes))
+
+
+def _hearing(node: NodeSpec, image_topic: str, camera: str = "") -> NodeSpec:
+    """The node with the pictures of `camera` taken from the topic, camera_info from beside it."""
+    folder = image_topic.strip().rpartition("/")[0]
+    info = f"{folder}/{CAMERA_INFO}" if "/" in image_topic else CAMERA_INFO
+    start = f"{camera}/" if camera else ""
+    remap = {f"{start}{IMAGE}": image_topic.strip(), f"{start}{CAMERA_INFO}": info, **node.remap}
+    return dataclasses.replace(node, remap=remap)
+
+
 def _for_cameras(graph: Graph, cameras: Sequence[str]) -> Graph:
     sources = [s.strip() for s in str(graph.node("camera").parameters.get("source", "")).split(",")]
     if len(sources) != len(cameras):
         raise InputError(
-            f"{len(cameras)} cameras ({', '.join(cameras)}) but {len(sources)} sources: give one "
-            "for each, separated by commas"
+            f"{len(cameras)} cameras ({', '.join(cameras)}) but {len(sources)} sources or image "
+            "topics: give one for each, separated by commas"
         )
     for name in cameras:
         if not _NAME.match(name):
             raise InputError(f"camera name '{name}' is not a letter followed by letters, digits, _")
         if cameras.count(name) > 1:
             raise InputError(f"camera name '{name}' is there twice, expected one for each camera")
+    heard = [] if graph.node("camera").enabled else list(zip(cameras, sources, strict=True))
     nodes: list[NodeSpec] = []
     for node in graph.nodes:
-        if node.module == "detector":
-            parameters = {**node.parameters, "cameras": list(cameras)}
-            nodes.append(dataclasses.replace(node, parameters=parameters))
-        elif node.module == "recorder":
-            nodes.append(_record_all(node, cameras))
+        if node.module in ("detector", "recorder"):
+            if node.module == "detector":
+                parameters = {**node.parameters, "cameras": list(cameras)}
+                node = dataclasses.replace(node, parameters=parameters)
+            else:
+                node = _record_all(node, cameras)
+            for name, topic in heard:
+                node = _hearing(node, topic, name)
+            nodes.append(node)
         else:
             nodes += [
-                _in_namespace(node, name, position, source)
+                _in_namespace(node, name, position, source, bool(heard))
                 for position, (name, source) in enumerate(zip(cameras, sources, strict=True))
             ]
     return dataclasses.replace(graph, nodes=tuple(nodes))
 
 
-def _in_namespace(node: NodeSpec, camera: str, position: int, source: str) -> NodeSpec:
+def _in_namespace(node: NodeSpec, camera: str, position: int, source: str, heard: bool) -> NodeSpec:
     parameters = dict(node.parameters)
     remap = dict(node.remap)
     if node.module == "camera":
@@ -298,6 +341,9 @@ def _in_namespace(node: NodeSpec, camera: str, position: int, source: str) -> No
         # One page a camera, on neighbouring ports; class names come from the shared detector.
         parameters["web_port"] = int(parameters.get("web_port", 8600)) + position
         remap["label_info"] = "/label_info"
+    if heard:
+        node = _hearing(node, source)
+        remap = {**node.remap, **remap}
     return dataclasses.replace(
         node,
         namespace=camera,

@@ -41,11 +41,14 @@ from ros_nodes.supervisor import EXIT_BAD_INPUT, FIRST_WAIT, HEALTHY_SECONDS, LO
 def graph_arguments(graph: str, several_cameras: bool = False) -> list[DeclareLaunchArgument]:
     """The launch arguments of a graph, described."""
     source = "what the camera reads: video, folder, bag, or device such as /dev/video0"
+    topic = "image topic of a camera that runs already, in place of the camera node"
     if several_cameras:
         source = "what each camera reads, comma-separated, in the order of 'cameras'"
+        topic = "image topic of each camera that runs already, comma-separated; as 'source'"
     arguments = [
         ("config", graph, "graph: a shipped one's name, or the path of a .yaml file"),
         ("source", "", source),
+        ("image_topic", "", topic),
         ("model", "", "detector model: a shipped one's name or an .onnx file; empty: the graph's"),
         ("score_threshold", "", "least score of a detection, 0.0 to 1.0; empty: the model's own"),
         ("rate", "", "pictures a second; empty: the source's own"),
@@ -71,6 +74,7 @@ def start_graph(graph: str, several_cameras: bool = False) -> OpaqueFunction:
         wanted = adapt(
             read_graph(find_graph(given.get("config", graph))),
             source=given.get("source") or None,
+            image_topic=given.get("image_topic") or None,
             model=given.get("model") or None,
             record=given.get("record") or None,
             frame_id=given.get("frame_id") or None,

@@ -120,7 +120,7 @@ def clip(out: Path, seed: int, frames: int, size: tuple[int, int], samples: int)
             "frame_index": number, "time": round(time, 6),
             "stamp_ns": round(number * 1_000_000_000 / drive.FPS), "sequence": "road_demo",
         }  # fmt: skip
-        shot = Shot(f"road_demo.mp4#{number}", size[0], size[1], tuple(found), keys)
+        shot = Shot(f"road_demo.mp4#{number:05d}", size[0], size[1], tuple(found), keys)
         _write_picture(picture, image, [])
         _save_shot(part, shot)
         shots.append(shot)

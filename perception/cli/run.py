@@ -33,10 +33,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--source", help="what the camera reads: video, folder, bag, or device such as /dev/video0"
     )
     parser.add_argument(
+        "--image-topic",
+        metavar="TOPIC",
+        help="pictures of a camera driver that runs already, in place of the camera node; "
+        "camera_info is taken from beside it",
+    )
+    parser.add_argument(
         "--cameras",
         default="",
         metavar="NAME,NAME",
-        help="several cameras, each in a namespace; --source then names one source for each",
+        help="several cameras, each in a namespace; --source, or --image-topic, then names one for "
+        "each",
     )
     parser.add_argument("--model", help="shipped model or .onnx file of the detector")
     parser.add_argument("--record", metavar="FILE.mcap", help="record the results to this file")
@@ -89,6 +96,7 @@ def graph_of(args: argparse.Namespace) -> Graph:
         record=args.record,
         cameras=cameras,
         settings=parse_settings(args.set),
+        image_topic=args.image_topic,
     )
 
 

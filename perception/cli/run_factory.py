@@ -101,7 +101,9 @@ def refuse_given(args: argparse.Namespace, options: Iterable[str], why: str) -> 
 def run(args: argparse.Namespace) -> int:
     """Play a scenario; exit code 0 when its verdict holds, 1 when not."""
     refuse_given(
-        args, ("source", "cameras"), f"graph '{GRAPH}' draws its own pictures, expected no source"
+        args,
+        ("source", "image_topic", "cameras"),
+        f"graph '{GRAPH}' draws its own pictures, expected no source",
     )
     if args.list_scenarios:
         return _list()

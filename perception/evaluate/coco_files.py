@@ -12,6 +12,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from perception.evaluate.tables import (
 from perception.files import is_finite_number, read_text
 
 MAX_FAULTS_SHOWN = 20
+MAX_VALUES_SHOWN = 5
 PICTURE_KEYS = ("weather", "timeofday", "time_of_day", "scene", "camera")
 """Keys of an image entry that become slices, beside everything under its `attributes`."""
 SEQUENCE_KEYS = ("sequence", "video_id", "seq_name")
@@ -304,18 +306,21 @@ class _Checker:
         return column.astype(np.float64)
 
     def finish(self, fault: Callable[[Row], str]) -> None:
-        """Raise InputError naming every faulty row."""
+        """Raise InputError naming every fault: its first row, and how many more rows have it."""
         if self.sound:
             return
-        faults = []
+        faults: dict[str, list[int]] = {}
         for number, row in enumerate(self.rows):
             reason = self._id_fault(row) or fault(row)
             if reason:
-                faults.append(f"{self.path}: {self.place}[{number}]: {reason}")
-        shown = faults[:MAX_FAULTS_SHOWN]
-        rest = len(faults) - len(shown)
-        more = [f"... and {rest} more"] if rest else []
-        raise InputError("\n  ".join([f"{len(faults)} unusable entries", *shown, *more]))
+                faults.setdefault(reason, []).append(number)
+        total = sum(map(len, faults.values()))
+        lines = [f"{total} unusable entries"]
+        for reason, found in list(faults.items())[:MAX_FAULTS_SHOWN]:
+            again = f" (and {len(found) - 1} more like it)" if len(found) > 1 else ""
+            lines.append(f"{self.path}: {self.place}[{found[0]}]: {reason}{again}")
+        rest = sum(map(len, list(faults.values())[MAX_FAULTS_SHOWN:]))
+        raise InputError("\n  ".join([*lines, *([f"... and {rest} more"] if rest else [])]))
 
     def _category(self, row: Row) -> tuple[str, Mapping[Any, int]]:
         """The key that names the row's class, and its values."""
@@ -336,8 +341,16 @@ class _Checker:
             several = len(names.get(value, ())) if isinstance(value, str) else 0
             if several > 1 and key != "category_id":
                 return f"{key} {value!r} is the name of {several} {where} of the ground truth"
-            return f"{key} {value!r} is not among the {where} of the ground truth"
+            there = _some(names if isinstance(value, str) else known)
+            return f"{key} {value!r} is not among the {where} of the ground truth{there}"
         return ""
+
+
+def _some(known: Collection[Any]) -> str:
+    """What there is instead, for the end of a sentence; a name that is nearly right shows why."""
+    shown = ", ".join(repr(value) for value in islice(known, MAX_VALUES_SHOWN))
+    more = f" and {len(known) - MAX_VALUES_SHOWN} more" if len(known) > MAX_VALUES_SHOWN else ""
+    return f", which has {shown}{more}" if shown else ""
 
 
 def _are_scores(scores: Floats) -> bool:

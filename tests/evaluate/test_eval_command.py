@@ -174,6 +174,21 @@ def test_every_faulty_entry_is_named(tmp_path, capsys):
     assert "results[2]: score is 'high'" in error
 
 
+def test_a_fault_of_many_entries_is_said_once_with_what_there_is(tmp_path, capsys):
+    truth = named_truth(tmp_path, ["a.jpg", "b.jpg"], ("car", "bus"))
+    rows = [named("a.jpg", "lorry")] * 30 + [named("c.jpg")]
+    found = results_file(tmp_path / "dt.json", rows)
+    assert main(["eval", "coco", str(truth), str(found)]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "waysight: error: 31 unusable entries"
+    assert [line.partition("dt.json: ")[2] for line in lines[1:]] == [
+        "results[0]: category 'lorry' is not among the categories of the ground truth, which has "
+        "'car', 'bus' (and 29 more like it)",
+        "results[30]: image_id 'c.jpg' is not among the images of the ground truth, which has "
+        "'b.jpg', 'a.jpg'",
+    ]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -1,6 +1,7 @@
 """Graph files: what is accepted, what is said about the rest, and what becomes of parameters."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -129,6 +130,51 @@ def test_several_cameras_get_namespaces_and_one_detector() -> None:
         adapt(read_graph(ROAD), source="a.mp4", cameras=["front", "rear"])
     with pytest.raises(InputError, match="camera name 'front' is there twice"):
         adapt(read_graph(ROAD), source="a.mp4,b.mp4", cameras=["front", "front"])
+
+
+def test_image_topic_takes_the_place_of_the_camera_node() -> None:
+    graph = adapt(read_graph(ROAD), image_topic="/front/image_rect", record="r.mcap")
+    assert [n.name for n in graph.nodes if not n.enabled] == ["camera"]
+    wanted = {"image_raw": "/front/image_rect", "camera_info": "/front/camera_info"}
+    assert all(n.remap == wanted for n in graph.nodes if n.enabled)
+    assert adapt(read_graph(ROAD), image_topic="image").node("detector").remap == {
+        "image_raw": "image",
+        "camera_info": "camera_info",
+    }
+
+
+def test_image_topics_of_several_cameras_reach_detector_and_viewers() -> None:
+    graph = adapt(read_graph(ROAD), image_topic="/a/image, b/image", cameras=["front", "rear"])
+    assert graph.node("detector").remap == {
+        "front/image_raw": "/a/image",
+        "front/camera_info": "/a/camera_info",
+        "rear/image_raw": "/b/image",
+        "rear/camera_info": "/b/camera_info",
+    }
+    viewers = [n for n in graph.nodes if n.module == "viewer"]
+    assert [n.remap["image_raw"] for n in viewers] == ["/a/image", "/b/image"]
+    assert {n.module for n in graph.nodes if not n.enabled} == {"camera", "recorder"}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"image_topic": "/a b"}, "image topic is '/a b', expected a name such as"),
+        ({"image_topic": "~/image"}, "image topic is '~/image', expected a name such as"),
+        ({"image_topic": "/a", "source": "v.mp4"}, "give one of them"),
+        ({"image_topic": "/a", "cameras": ["front", "rear"]}, "2 cameras .* but 1 sources"),
+    ],
+)
+def test_image_topic_that_cannot_be_meant_is_refused(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        adapt(read_graph(ROAD), **given)
+
+
+def test_graph_without_a_camera_node_takes_no_image_topic(tmp_path: Path) -> None:
+    path = tmp_path / "eyes.yaml"
+    path.write_text("nodes: {detector: {}}")
+    with pytest.raises(InputError, match="graph 'eyes' has no camera node"):
+        adapt(read_graph(path), image_topic="/a")
 
 
 def test_nodes_of_one_process_share_a_command_line(tmp_path: Path) -> None:

@@ -53,6 +53,11 @@ def test_recorder_is_started_only_when_asked_for() -> None:
     assert len(_nodes(_start("road.launch.py", source="a.mp4", record="r.mcap"))) == 5
 
 
+def test_image_topic_starts_no_camera() -> None:
+    nodes = _nodes(_start("road.launch.py", image_topic="/front/image_raw"))
+    assert [node.node_executable for node in nodes] == [sys.executable] * 3
+
+
 def test_several_cameras_share_one_detector() -> None:
     arguments = {"cameras": "front,rear", "source": "a.mp4,b.mp4"}
     assert len(_nodes(_start("road_multi.launch.py", **arguments))) == 7
