@@ -272,30 +272,28 @@ def _listening(graph: Graph, image_topic: str, cameras: Sequence[str]) -> Graph:
     """The graph without its camera node; what is said of several cameras becomes its source."""
     if not any(node.module == "camera" for node in graph.nodes):
         raise InputError(f"graph '{graph.name}' has no camera node, which an image topic replaces")
-    for topic in image_topic.split(","):
-        if not is_topic(topic.strip()) or topic.strip().startswith("~"):
-            raise InputError(
-                f"image topic is '{topic.strip()}', expected a name such as /front/image_raw"
-            )
+    wanted = [t.strip() for t in (image_topic.split(",") if cameras else [image_topic])]
+    for topic in wanted:
+        if not is_topic(topic) or topic.startswith("~"):
+            raise InputError(f"image topic is '{topic}', expected a name such as /front/image_raw")
     nodes = []
     for node in graph.nodes:
         if node.module == "camera":
-            # In a camera's namespace a relative name would mean another topic than for the detector.
-            full = ",".join(f"/{topic.strip().lstrip('/')}" for topic in image_topic.split(","))
+            # In a camera's namespace a relative name would mean another topic than the detector's.
+            full = ",".join(f"/{topic.lstrip('/')}" for topic in wanted)
             parameters = {**node.parameters, "source": full}
-            node = dataclasses.replace(node, enabled=False, parameters=parameters)
-        elif not cameras:
-            node = _hearing(node, image_topic)
-        nodes.append(node)
+            nodes.append(dataclasses.replace(node, enabled=False, parameters=parameters))
+        else:
+            nodes.append(node if cameras else _hearing(node, wanted[0]))
     return dataclasses.replace(graph, nodes=tuple(nodes))
 
 
 def _hearing(node: NodeSpec, image_topic: str, camera: str = "") -> NodeSpec:
     """The node with the pictures of `camera` taken from the topic, camera_info from beside it."""
-    folder = image_topic.strip().rpartition("/")[0]
+    folder = image_topic.rpartition("/")[0]
     info = f"{folder}/{CAMERA_INFO}" if "/" in image_topic else CAMERA_INFO
     start = f"{camera}/" if camera else ""
-    remap = {f"{start}{IMAGE}": image_topic.strip(), f"{start}{CAMERA_INFO}": info, **node.remap}
+    remap = {f"{start}{IMAGE}": image_topic, f"{start}{CAMERA_INFO}": info, **node.remap}
     return dataclasses.replace(node, remap=remap)
 
 
@@ -315,14 +313,11 @@ def _for_cameras(graph: Graph, cameras: Sequence[str]) -> Graph:
     nodes: list[NodeSpec] = []
     for node in graph.nodes:
         if node.module in ("detector", "recorder"):
-            if node.module == "detector":
-                parameters = {**node.parameters, "cameras": list(cameras)}
-                node = dataclasses.replace(node, parameters=parameters)
-            else:
-                node = _record_all(node, cameras)
+            shared = _serve_all if node.module == "detector" else _record_all
+            one = shared(node, cameras)
             for name, topic in heard:
-                node = _hearing(node, topic, name)
-            nodes.append(node)
+                one = _hearing(one, topic, name)
+            nodes.append(one)
         else:
             nodes += [
                 _in_namespace(node, name, position, source, bool(heard))
@@ -351,6 +346,10 @@ def _in_namespace(node: NodeSpec, camera: str, position: int, source: str, heard
         parameters=parameters,
         remap=remap,
     )
+
+
+def _serve_all(node: NodeSpec, cameras: Sequence[str]) -> NodeSpec:
+    return dataclasses.replace(node, parameters={**node.parameters, "cameras": list(cameras)})
 
 
 def _record_all(node: NodeSpec, cameras: Sequence[str]) -> NodeSpec:

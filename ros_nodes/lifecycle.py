@@ -28,6 +28,7 @@ from rclpy.experimental.events_executor import EventsExecutor
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 from rclpy.parameter import Parameter
 from rclpy.task import Future
+from rclpy.utilities import remove_ros_args
 
 from perception.errors import InputError
 from perception.files import write_json
@@ -385,6 +386,8 @@ def run(factories: Sequence[NodeFactory], argv: Sequence[str] | None = None) -> 
     """
     # For a node that is run alone; `waysight run` and the launch files set it for their children.
     os.environ.setdefault(DDS_VARIABLE, str(DDS_PROFILE))
+    if argv is None and not _takes(sys.argv):
+        return EXIT_BAD_INPUT
     _keep_freed_memory()
     stop = threading.Event()
     received: list[int] = []
@@ -409,6 +412,26 @@ def run(factories: Sequence[NodeFactory], argv: Sequence[str] | None = None) -> 
         for node in reversed(nodes):
             node.destroy_node()
         rclpy.try_shutdown()
+
+
+def _takes(words: Sequence[str]) -> bool:
+    """Whether the command line holds ROS arguments alone; says so where it does not.
+
+    rcl passes over all that stands before --ros-args: a remapping there would do nothing.
+    """
+    try:
+        others = remove_ros_args(list(words))[1:]
+    except RuntimeError as error:
+        print(f"waysight: error: {error}", file=sys.stderr)
+        return False
+    if others:
+        print(
+            f"waysight: error: argument '{others[0]}' is not taken, expected --ros-args before it, "
+            "as in --ros-args -r image_raw:=/front/image_raw -p score_threshold:=0.4; parameters "
+            "are in docs/parameters.md",
+            file=sys.stderr,
+        )
+    return not others
 
 
 def _keep_freed_memory() -> None:

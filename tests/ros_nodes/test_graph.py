@@ -161,6 +161,7 @@ def test_image_topics_of_several_cameras_reach_detector_and_viewers() -> None:
     [
         ({"image_topic": "/a b"}, "image topic is '/a b', expected a name such as"),
         ({"image_topic": "~/image"}, "image topic is '~/image', expected a name such as"),
+        ({"image_topic": "/a,/b"}, "image topic is '/a,/b', expected a name such as"),
         ({"image_topic": "/a", "source": "v.mp4"}, "give one of them"),
         ({"image_topic": "/a", "cameras": ["front", "rear"]}, "2 cameras .* but 1 sources"),
     ],

@@ -1,5 +1,7 @@
 """What a managed node does with its parameters."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -161,3 +163,11 @@ def test_remapped_camera_reaches_a_remapped_detector_and_viewer(tmp_path: Path) 
         for node in nodes:
             node.stop()
         peer.close()
+
+
+@pytest.mark.parametrize("words", [["-r", "image_raw:=/a"], ["--help"], ["model:=x.onnx"]])
+def test_argument_that_ros_would_pass_over_is_refused(words: list[str]) -> None:
+    command = [sys.executable, "-m", "ros_nodes.tracker_node", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert f"argument '{words[0]}' is not taken, expected --ros-args before it" in done.stderr
