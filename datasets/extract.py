@@ -161,6 +161,11 @@ def extract(
     if selection.boxes:
         _check_box_topics(dataset, selection.boxes)
     known = {sample.attributes.get("topic", "") for sample in dataset}
+    if len(dataset) and not any(known):
+        raise InputError(
+            f"{dataset.root / dataset[0].source}: has boxes and no pictures, expected an image "
+            "topic among the recorded ones"
+        )
     for topic in selection.topics:
         if topic not in known:
             raise InputError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from perception.files import atomic_path
 # COCO's limits of small, medium and large objects, square pixels (cocoeval.py).
 SMALL, LARGE = 32.0**2, 96.0**2
 _HEAT = 32
+_WIDE = 50  # times the rarest class: a linear scale would hide that one
 _SIDES = np.geomspace(1, 4096, 49)  # borders of the histogram of box sides, pixels
 
 
@@ -106,6 +108,12 @@ def _add(result: Stats, columns: Columns) -> None:
     np.add.at(result.centres, (cells[:, 1], cells[:, 0]), 1)
 
 
+def class_scale(counts: Sequence[int]) -> str:
+    """Scale of the axis of boxes a class: on a linear one the bars' lengths are the shares."""
+    present = [count for count in counts if count]
+    return "symlog" if present and max(present) > _WIDE * min(present) else "linear"
+
+
 def plot(result: Stats, path: Path) -> None:
     """Draw the counts as one PNG: classes, box sizes, boxes a picture, where the centres are."""
     import matplotlib
@@ -116,7 +124,11 @@ def plot(result: Stats, path: Path) -> None:
     figure, axes = pyplot.subplots(2, 2, figsize=(13, 9), layout="constrained")
     shown = sorted(result.classes.items(), key=lambda item: -item[1])[:30]
     axes[0, 0].barh([name for name, _ in shown][::-1], [count for _, count in shown][::-1])
-    axes[0, 0].set(title="boxes of each class (30 most frequent)", xlabel="boxes", xscale="symlog")
+    axes[0, 0].set(
+        title="boxes of each class (30 most frequent)",
+        xlabel="boxes",
+        xscale=class_scale([count for _, count in shown]),
+    )
     axes[0, 1].stairs(result.sides, _SIDES, fill=True)
     axes[0, 1].set(
         title="box sizes", xlabel="root of the area, pixels", ylabel="boxes", xscale="log"
@@ -126,6 +138,7 @@ def plot(result: Stats, path: Path) -> None:
     numbers = sorted(result.a_picture)
     axes[1, 0].bar(numbers, [result.a_picture[n] for n in numbers])
     axes[1, 0].set(title="boxes a picture", xlabel="boxes", ylabel="pictures")
+    axes[1, 0].xaxis.get_major_locator().set_params(integer=True)
     heat = axes[1, 1].imshow(result.centres, extent=(0, 1, 1, 0), aspect="auto", cmap="magma")
     axes[1, 1].set(title="box centres", xlabel="share of width", ylabel="share of height")
     figure.colorbar(heat, ax=axes[1, 1], label="boxes")

@@ -58,8 +58,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             if name == chosen:
                 module = importlib.import_module(f"perception.cli.{name}")
                 module.add_arguments(command)
-        parsed = parser.parse_args(arguments)
+        parsed, rest = parser.parse_known_args(arguments)
         assert module is not None  # argparse has refused an unknown command by now
+        if rest and (any(w.startswith("-") for w in rest) or not hasattr(module, "take_rest")):
+            parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        if rest:
+            module.take_rest(parsed, rest)
         return int(module.run(parsed))
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import signal
 import sys
 import threading
@@ -157,7 +158,7 @@ def _say_faults(args: argparse.Namespace, dataset: Dataset) -> None:
         first = next(finding for finding in report.findings if finding.severity == "error")
         print(
             f"waysight: warning: {count} errors while reading, what they concern is left out "
-            f"(waysight data lint {args.spec} lists them); the first: {first}",
+            f"(waysight data lint {shlex.quote(args.spec)} lists them); the first: {first}",
             file=sys.stderr,
         )
 
@@ -180,14 +181,15 @@ def _label_map(path: Path) -> Any:
 
 
 def _print_report(report: Report, *, infos: bool = True) -> None:
-    """Findings on standard output, at most _SHOWN of a kind, then counts."""
+    """Findings on standard output, equal ones once, at most _SHOWN of a kind, then counts."""
+    wanted = [f for f in report.findings if infos or f.severity != "info"]
+    times = Counter(map(str, wanted))
     shown = Counter[str]()
-    for finding in report.findings:
-        if finding.severity == "info" and not infos:
-            continue
+    for finding in {str(finding): finding for finding in wanted}.values():
         shown[finding.code] += 1
         if shown[finding.code] <= _SHOWN:
-            print(finding)
+            again = times[str(finding)]
+            print(f"{finding} ({again} times)" if again > 1 else finding)
     for code, count in shown.items():
         if count > _SHOWN:
             print(f"... and {count - _SHOWN} more of [{code}]")

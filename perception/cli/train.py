@@ -36,6 +36,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def take_rest(args: argparse.Namespace, rest: list[str]) -> None:
+    """Take what stands after an option: argparse fills both positionals before the first one."""
+    first = [] if args.settings is None else [str(args.settings)]
+    words = [*first, *args.overrides, *rest]
+    args.settings, args.overrides = Path(words[0]), words[1:]
+
+
 def run(args: argparse.Namespace) -> int:
     """Train; returns the exit code."""
     from perception.train import launch

@@ -13,10 +13,14 @@ import numpy as np
 import pytest
 
 from perception.cli import main
+from perception.cli.data import _print_report
 from perception.datasets import open_dataset
+from perception.datasets.bags import Bag, default_types
 from perception.datasets.convert import convert
 from perception.datasets.extract import disagreement
+from perception.datasets.report import Finding, Report
 from perception.datasets.split import parse_shares, split
+from perception.datasets.stats import class_scale
 from perception.detections import Detections
 from perception.errors import InputError
 from tests.datasets.made import coco
@@ -251,6 +255,44 @@ def test_split_writes_the_divided_set(tmp_path: Path) -> None:
         for row in json.loads((tmp_path / "s.json").read_text())["pictures"]
     }
     assert {s.name: s.split for s in open_dataset(str(tmp_path / "b"))} == told
+
+
+def test_bars_of_classes_are_in_proportion_unless_the_rarest_would_vanish() -> None:
+    assert class_scale([42, 41, 35]) == class_scale([7, 0]) == class_scale([]) == "linear"
+    assert class_scale([5000, 3]) == "symlog"
+
+
+def test_equal_findings_are_shown_once_with_their_number(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    report = Report()
+    for label in ("a.jpg", "b.jpg", "c.jpg"):
+        report.findings.append(Finding("info", "no-picture", "no picture", "x.mcap", 0, label))
+    _print_report(report)
+    assert capsys.readouterr().out == "x.mcap: info: no picture [no-picture] (3 times)\n"
+
+
+def test_recording_without_pictures_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = coco(tmp_path / "a", [[(1, 1, 5, 20, 20)], [(1, 2, 5, 20, 20)]])
+    convert(open_dataset(f"coco:{folder}"), f"rosbag2:{tmp_path / 'bag'}")
+    from rosbags.rosbag2 import StoragePlugin
+    from rosbags.rosbag2 import Writer as BagWriter
+
+    storage = StoragePlugin.MCAP
+    with (
+        Bag(tmp_path / "bag") as bag,
+        BagWriter(tmp_path / "boxes", version=9, storage_plugin=storage) as writer,
+    ):
+        boxes = next(n for n, t in bag.topics.items() if t.type.endswith("Detection2DArray"))
+        topic = writer.add_connection(boxes, bag.topics[boxes].type, typestore=default_types())
+        for message in bag.messages():
+            if message.topic == boxes:
+                writer.write(topic, message.log_time_ns, message.data)
+    assert main(["data", "extract", str(tmp_path / "boxes"), str(tmp_path / "x")]) == 2
+    said = capsys.readouterr().err
+    assert "boxes.mcap: has boxes and no pictures, expected an image topic among" in said
 
 
 def test_extract_by_time_rate_and_motion(tmp_path: Path) -> None:
