@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import html
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -226,6 +226,7 @@ def _run_coco(args: argparse.Namespace) -> int:
         scores = compare.score_slices(
             tables, parts, settings, sequences=truth.sequences, progress=advance
         )
+    remarks = notes.resampling_notes(result.pictures, truth.sequences) if settings else []
     found = diagnosis.diagnose(tables, min_score=args.min_score)
     point = diagnosis.threshold_for(found.matches, args.false_alarms)
     data = {
@@ -251,12 +252,24 @@ def _run_coco(args: argparse.Namespace) -> int:
             false_alarms=args.false_alarms,
             images=args.images,
         )
+        sections[3:3] = _as_sections(remarks)
         report.write(args.report, f"Evaluation of {args.results.name}", sections)
-    _print_coco(result)
+    _print_coco(result, scores if settings else [])
+    _print_notes(remarks)
     return 0
 
 
-def _print_coco(result: CocoResult) -> None:
+def _print_notes(texts: Iterable[str]) -> None:
+    for text in texts:
+        Console().print(text, highlight=False, soft_wrap=True)
+
+
+def _as_sections(texts: Iterable[str]) -> list[tuple[str, str]]:
+    return [("Intervals", f'<p class="note">{html.escape(text)}</p>') for text in texts]
+
+
+def _print_coco(result: CocoResult, scores: Sequence[compare.SliceScore]) -> None:
+    """Figures by class, with the intervals of AP in `scores` where there are any."""
     console = Console()
     console.print(
         f"{result.pictures} pictures, {result.truth} objects, {result.detections} detections",
@@ -269,10 +282,19 @@ def _print_coco(result: CocoResult) -> None:
         for item in result.per_class
         if item.truth or item.detections
     ]
-    heads = ("class", "AP", "AP50", "AP75", "AR100", "objects", "detections")
+    heads = ["class", "AP", "AP50", "AP75", "AR100", "objects", "detections"]
+    if scores:
+        heads.append("AP from .. to")
+        known = {score.name: notes.interval_text(score.figures["ap"]) for score in scores}
+        one = known["all"] if len(result.per_class) == 1 else ""  # which makes no slice of its own
+        own = [known["all"], *(known.get(f"class={row[0]}", one) for row in rows[1:])]
+        rows = [(*row, text) for row, text in zip(rows, own, strict=True)]
     _print_table(heads, rows)
-    for note in notes.coco_notes(result):
-        console.print(note, highlight=False)
+    sizes = (("small", result.ap_small), ("medium", result.ap_medium), ("large", result.ap_large))
+    known_sizes = [f"{size} {ap:.4f}" for size, ap in sizes if ap is not None]
+    if known_sizes:
+        console.print(f"AP by size of the objects: {', '.join(known_sizes)}", highlight=False)
+    _print_notes(notes.coco_notes(result))
 
 
 def _run_kitti(args: argparse.Namespace) -> int:
@@ -471,6 +493,7 @@ def _run_compare(args: argparse.Namespace) -> int:
     first, second = (tables.grouped(groups) if groups else tables for tables in pair)
     rows = _compare(first, second, truth, settings)
     failures = gate.failures(rows) if gate else []
+    remarks = notes.resampling_notes(len(first.pictures), truth.sequences)
     if args.json:
         write_json(
             args.json,
@@ -487,9 +510,11 @@ def _run_compare(args: argparse.Namespace) -> int:
         from perception.evaluate import pages  # brings matplotlib
 
         title = f"{args.second.name} (B) against {args.first.name} (A)"
-        report.write(args.report, title, pages.compare_sections(rows, failures if gate else None))
+        sections = pages.compare_sections(rows, failures if gate else None)
+        report.write(args.report, title, [*_as_sections(remarks), *sections])
     metric = gate.metric if gate else METRICS[0]
     _print_comparison([row for row in rows if row.metric == metric])
+    _print_notes(remarks)
     if failures:
         raise VerdictFailed("the gate fails: " + "; ".join(failures))
     return 0

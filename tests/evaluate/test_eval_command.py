@@ -185,7 +185,7 @@ def test_a_fault_of_many_entries_is_said_once_with_what_there_is(tmp_path, capsy
         "results[0]: category 'lorry' is not among the categories of the ground truth, which has "
         "'car', 'bus' (and 29 more like it)",
         "results[30]: image_id 'c.jpg' is not among the images of the ground truth, which has "
-        "'b.jpg', 'a.jpg'",
+        "'a.jpg', 'b.jpg'",
     ]
 
 
@@ -393,3 +393,44 @@ def test_names_of_several_or_of_none_are_itemised(tmp_path, capsys):
     assert "results[1]: category 'bus' is the name of 2 categories of the ground truth" in error
     assert "results[2]: category 'cat' is not among the categories" in error
     assert "results[3]: image_id '9.jpg' is not among the images" in error
+
+
+def clip(tmp_path, **image):
+    """Ground truth and results of twelve pictures: (truth, results) files."""
+    images = [
+        {"id": i, "file_name": f"{i}.jpg", "width": 99, "height": 99, **image} for i in range(12)
+    ]
+    boxes = [
+        {"id": i, "image_id": i, "category_id": 1, "bbox": [1, 1, 40, 40], "iscrowd": 0}
+        for i in range(12)
+    ]
+    text = {"images": images, "annotations": boxes, "categories": [{"id": 1, "name": "car"}]}
+    truth = tmp_path / "clip.json"
+    truth.write_text(json.dumps(text))
+    found = [result(i, box=(1, 1, 40, 40)) for i in range(0, 12, 2)]
+    return truth, results_file(tmp_path / "clip_dt.json", found)
+
+
+def test_intervals_and_sizes_are_shown_where_resamples_are_asked_for(tmp_path, capsys):
+    truth, found = clip(tmp_path)
+    assert main(["eval", "coco", str(truth), str(found), "--samples", "20"]) == 0
+    text = capsys.readouterr().out
+    rows = {line.split()[0]: line for line in text.splitlines() if line.strip()}
+    assert " to " in rows["all"] and " to " in rows["car"]
+    assert "AP by size of the objects: medium 0.5050" in text
+    assert "No intervals" not in text
+
+
+def test_one_sequence_is_named_as_what_no_interval_can_be_made_of(tmp_path, capsys):
+    truth, found = clip(tmp_path, sequence="drive")
+    page = tmp_path / "page.html"
+    said = (
+        "No intervals and no verdicts: 12 pictures of 1 sequence, whose frames are drawn together"
+    )
+    for command in (
+        ["coco", str(truth), str(found), "--samples", "20"],
+        ["compare", str(found), str(found), "--gt", str(truth), "--samples", "20"],
+    ):
+        assert main(["eval", *command, "--report", str(page)]) == 0
+        assert said in capsys.readouterr().out
+        assert said in page.read_text()
