@@ -116,8 +116,8 @@ class GuardianParameters(MotionParameters):
     )
     sight_near: float = parameter(
         _SETTINGS.sight_near,
-        "Distance from the base's origin within which the camera may miss somebody: what held the "
-        "robot and vanished there holds it until it is seen again or `~/release` is called",
+        "Distance from the base's origin within which the camera may miss somebody: what was in a "
+        "zone and vanished there holds the robot until it is seen again or `~/release` is called",
         minimum=0.0,
         maximum=10.0,
         unit="m",
