@@ -557,3 +557,14 @@ def test_a_measurement_that_is_no_number_is_not_taken():
     rig.see(("car", 15.0, 0.0))
     rig.odometry = Twist(math.nan)
     assert not rig.run(0.2).zones
+
+
+def test_a_motion_is_known_only_while_it_is_measured():
+    rig = Rig()
+    assert not rig.guardian.knows_motion(rig.times)
+    rig.odometry = STOPPED
+    rig.run(STEP)
+    assert rig.guardian.knows_motion(rig.times)
+    rig.odometry = None
+    rig.run(1.0)
+    assert not rig.guardian.knows_motion(rig.times)
