@@ -29,6 +29,9 @@ DDS_PROFILE = CONFIG / "fastdds.xml"
 DDS_VARIABLE = "FASTDDS_DEFAULT_PROFILES_FILE"
 COUNTS_VARIABLE = "WAYSIGHT_COUNTS"
 """Environment variable with the folder in which a node leaves its final counts, as json."""
+RUN_FOLDER_VARIABLE = "WAYSIGHT_RUN_FOLDER"
+"""Environment variable with the folder of one run of a graph: what a process leaves there is found
+by the one that is started in its place."""
 
 _KEYS = {
     "module": str,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import sys
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,11 +44,13 @@ from perception.safety import (
     guardian_settings,
 )
 from perception.safety import Twist as Velocity
+from perception.safety.obstacles import MAX_OBSTACLES
 from perception.safety.picture import PictureSettings, PictureWatch
 from perception.safety.shapes import Circle
 from ros_nodes import qos, topics
 from ros_nodes.convert import image_frame, stamp_ns
 from ros_nodes.diagnostics import ERROR, OK, WARN, Status
+from ros_nodes.graph import RUN_FOLDER_VARIABLE
 from ros_nodes.lifecycle import WaysightNode, run
 from ros_nodes.motion import MotionParameters
 from ros_nodes.obstacle_messages import read_obstacles, read_odometry
@@ -65,6 +69,12 @@ _ZONE_DEFAULTS: dict[str, Any] = {
 }
 _STATE_SECONDS = 1.0
 _CIRCLE_CORNERS = 36
+STARTED_AGAIN = (
+    "the guardian had to be started again and does not know who is out of sight; "
+    "look, then call ~/release"
+)
+_LARGEST_MESSAGE = 2000 * MAX_OBSTACLES
+"""Bytes of obstacles; to read more would hold up the next decision, and the robot goes on."""
 
 
 @dataclass(frozen=True)
@@ -106,8 +116,8 @@ class GuardianParameters(MotionParameters):
     )
     sight_near: float = parameter(
         _SETTINGS.sight_near,
-        "Distance from the base's origin within which the camera may miss somebody: what held the "
-        "robot and vanished there holds it until it is seen again or `~/release` is called",
+        "Distance from the base's origin within which the camera may miss somebody: what was in a "
+        "zone and vanished there holds the robot until it is seen again or `~/release` is called",
         minimum=0.0,
         maximum=10.0,
         unit="m",
@@ -197,6 +207,7 @@ class GuardianNode(WaysightNode[GuardianParameters]):
         super().__init__(*arguments, **options)
         self._publish_lock = threading.Lock()
         self._closed = True
+        self._first_configure = True
         self._zone_values = self._declare_zones()
         self._settings(self.parameters, self._zone_values)  # refuse mistakes at the start
 
@@ -265,6 +276,9 @@ class GuardianNode(WaysightNode[GuardianParameters]):
     def configure(self) -> None:
         parameters = self.parameters
         self._guardian = Guardian(self._settings(parameters, self._zone_values))
+        if self._first_configure and self._was_here_before():
+            self._guardian.distrust(STARTED_AGAIN)
+        self._first_configure = False
         self._tracks = parameters.ground_tracks()
         self._pictures = PictureWatch(
             PictureSettings(**{name: getattr(parameters, name) for name in _PICTURE_FIELDS})
@@ -281,6 +295,16 @@ class GuardianNode(WaysightNode[GuardianParameters]):
         self._release = self.create_service(Trigger, "~/release", self._on_release)
         self._subscribed: list[Any] = []
         self._timer: Any = None
+
+    def _was_here_before(self) -> bool:
+        """Whether this run of the graph had a guardian already, which must have crashed."""
+        folder = os.environ.get(RUN_FOLDER_VARIABLE)
+        if not folder:
+            return False
+        mark = Path(folder) / f"{self.get_fully_qualified_name().replace('/', '.')}.started"
+        before = mark.exists()
+        mark.touch()
+        return before
 
     def activate(self) -> None:
         parameters = self.parameters
@@ -388,7 +412,11 @@ class GuardianNode(WaysightNode[GuardianParameters]):
     def _on_obstacles(self, raw: bytes) -> None:
         assert self._guardian
         times = self._times()
-        message = self._read(raw, Detection3DArray)
+        message = None
+        if len(raw) > _LARGEST_MESSAGE:
+            self._broken(f"{len(raw)} bytes of obstacles, expected at most {_LARGEST_MESSAGE}")
+        else:
+            message = self._read(raw, Detection3DArray)
         sources = self._publishers_of(topics.OBSTACLES)
         if message is not None and sources > 1:
             # One of them may see nothing while the other is silent: neither says what is free.
@@ -543,12 +571,16 @@ class GuardianNode(WaysightNode[GuardianParameters]):
         }
 
     def judge(self) -> Iterable[Status]:
+        assert self._guardian
         level, sentence = self._status()
         if level != OK:
             yield level, sentence
         others = self._publishers_of(topics.CMD_VEL) - 1
         if others > 0:
             yield ERROR, f"{others} other publishers send {topics.CMD_VEL}, which nothing limits"
+        blind = not self._guardian.settings.sees_all
+        if blind and not self._closed and not self._guardian.knows_motion(self._times()):
+            yield WARN, f"no {topics.ODOM}: what is out of sight is followed by the commands alone"
         if not self.parameters.zones:
             yield WARN, "no zone is defined: only the watchdog limits the robot"
 

@@ -27,6 +27,7 @@ from perception.errors import InputError
 from ros_nodes.graph import (
     DDS_PROFILE,
     DDS_VARIABLE,
+    RUN_FOLDER_VARIABLE,
     Graph,
     NodeSpec,
     adapt,
@@ -115,6 +116,7 @@ def _node(node: NodeSpec, folder: tempfile.TemporaryDirectory[str]) -> Node:
         namespace=node.namespace or None,
         parameters=[str(parameter_file(node, Path(folder.name)))] if node.parameters else [],
         remappings=list(node.remap.items()),
+        additional_env={RUN_FOLDER_VARIABLE: folder.name},
         output="screen",
     )
     action.parameter_folder = folder  # keeps the files; see `actions`

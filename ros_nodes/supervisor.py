@@ -19,6 +19,7 @@ from ros_nodes.graph import (
     COUNTS_VARIABLE,
     DDS_PROFILE,
     DDS_VARIABLE,
+    RUN_FOLDER_VARIABLE,
     Graph,
     check_parameters,
     process_arguments,
@@ -112,6 +113,7 @@ class Supervisor:
         self.environment = {
             **environment(extra_environment),
             COUNTS_VARIABLE: self._folder.name,
+            RUN_FOLDER_VARIABLE: self._folder.name,
         }
         self.counts: dict[str, dict[str, int]] = {}
         """By full node name, once `run` is over: what its diagnostics counted since it was last

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from perception.errors import InputError
-from perception.safety.memory import Trails, still_hidden
+from perception.safety.memory import Bools, Memory, Sight
 from perception.safety.motion import STOPPED, Twist
 from perception.safety.obstacles import Capsules, Obstacles
 from perception.safety.picture import REPEATED
@@ -25,6 +25,9 @@ from perception.safety.zones import Action, Zone
 
 MEASURED_SECONDS = 0.5
 """s for which a measured velocity is believed."""
+
+FULL_TURN = 3.14
+"""rad to either side, as people write pi in a file: the camera looks all around."""
 
 
 class Cause(enum.Enum):
@@ -46,7 +49,7 @@ class GuardianSettings:
     unknown_speed: m/s at which an obstacle of unknown velocity is taken to move towards the
         robot. 1.6 m/s is ISO 13855's walking speed.
     sight_near, sight_angle: m from the base's origin, and rad to either side, within which an
-        obstacle is surely seen. What held the robot and vanished outside of that still holds it;
+        obstacle is surely seen. What could hold the robot and vanished outside of that holds it;
         see `perception.safety.memory`. 0 m and pi rad: nothing is ever out of sight.
     """
 
@@ -73,6 +76,11 @@ class GuardianSettings:
         for name in names:
             if names.count(name) > 1:
                 raise InputError(f"zone {name!r} is defined twice")
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether nothing is ever out of sight."""
+        return self.sight_near == 0.0 and self.sight_angle >= FULL_TURN
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +156,9 @@ class Guardian:
         self._command = STOPPED
         self._command_fault = ""
         self._seen = Obstacles.empty()
-        self._hidden = Obstacles.empty()
         self._seen_at_ns = 0
-        self._trails = Trails()
+        self._memory = Memory()
+        self._distrust = ""
         self._holding: set[int] = set()
         self._measured: tuple[Twist, int] | None = None
         self._memories: dict[str, _Memory] = {}
@@ -166,9 +174,15 @@ class Guardian:
         self.settings = settings
 
     def observe(self, obstacles: Obstacles, stamp_ns: int, valid: bool, times: Times) -> None:
-        """Take the obstacles seen in the picture of `stamp_ns`."""
+        """Take the obstacles seen in the picture of `stamp_ns`.
+
+        A second result of the picture that was taken last makes the source fail when it differs:
+        two detectors or trackers are at work, and one of them may see nothing.
+        """
         valid = valid and obstacles.usable
-        if self.source.observe(stamp_ns, valid, times, self.settings.watchdog):
+        if valid and 0 < stamp_ns == self._seen_at_ns and not obstacles.same_as(self._seen):
+            self.source.contradict()
+        elif self.source.observe(stamp_ns, valid, times, self.settings.watchdog):
             self._remember(obstacles, stamp_ns, times)
 
     def moved(self, twist: Twist, times: Times) -> None:
@@ -179,14 +193,25 @@ class Guardian:
     @property
     def hidden(self) -> Obstacles:
         """What is remembered out of sight, in the base frame at the last healthy picture."""
-        return self._hidden
+        return self._memory.hidden
+
+    def distrust(self, reason: str) -> None:
+        """Give zero velocity, and `reason`, until `forget`: what was out of sight is not known.
+
+        Nothing happens where all is in sight.
+        """
+        if not self.settings.sees_all:
+            self._distrust = reason
+
+    def knows_motion(self, times: Times) -> bool:
+        """Whether the robot's motion is freshly measured, and not only taken from its commands."""
+        return self._measured_twist(times) is not None
 
     def forget(self) -> int:
         """Somebody has looked: nothing stands out of sight. Returns how much was remembered."""
-        count = len(self._hidden)
-        self._hidden = Obstacles.empty()
+        self._distrust = ""
         self._holding.clear()
-        return count
+        return self._memory.forget()
 
     def picture(self, stamp_ns: int, fault: str, times: Times) -> None:
         """Take note of a picture and of what `PictureWatch` found wrong with it."""
@@ -214,7 +239,7 @@ class Guardian:
         fault = self._clock.fault(times, watchdog)
         if not fault and self.settings.watch_camera:
             fault = self.camera.fault(times, watchdog)
-        fault = fault or self.source.fault(times, watchdog)
+        fault = fault or self.source.fault(times, watchdog) or self._distrust
         if fault:
             # What was seen before the gap says nothing about now.
             self._memories.clear()
@@ -251,33 +276,39 @@ class Guardian:
         return twist if fresh else None
 
     def _remember(self, obstacles: Obstacles, stamp_ns: int, times: Times) -> None:
-        """Take a new picture's obstacles; what held the robot and vanished may be out of sight."""
+        """Take a new picture's obstacles; what could hold the robot may be out of sight now."""
         settings = self.settings
         # After a longer gap the robot stood: the watchdog saw to that.
         passed = min((stamp_ns - self._seen_at_ns) / NANOSECONDS, settings.watchdog.source_timeout)
+        sight = Sight(settings.sight_near, settings.sight_angle)
         motion = self.motion(times)
-        holding = np.zeros(len(self._seen), dtype=np.bool_)
-        holding[[row for row in self._holding if row < len(holding)]] = True
         with np.errstate(all="ignore"):
-            holding &= self._trails.may_be_remembered(self._seen, self._seen_at_ns)
-            self._trails.update(obstacles, stamp_ns, motion, passed)
-            self._hidden = still_hidden(
-                self._seen.advanced(motion, passed),
-                holding,
-                self._hidden.advanced(motion, passed),
-                obstacles,
-                settings.sight_near,
-                settings.sight_angle,
-            )
+            holding = self._could_hold(self._seen.advanced(motion, passed), max(passed, 0.0))
+            holding[[row for row in self._holding if row < len(holding)]] = True
+            self._memory.update(obstacles, holding, motion, passed, sight)
         self._seen, self._seen_at_ns = obstacles, stamp_ns
         self._holding.clear()
+
+    def _could_hold(self, obstacles: Obstacles, age: float) -> Bools:
+        """(N,) which could limit the robot, whatever it is commanded and whether it may move now.
+
+        Who walks up to a robot that stands idle, or that the watchdog holds, limits nothing yet.
+        """
+        settings = self.settings
+        capsules = Capsules.around(obstacles, settings.sigmas, settings.unknown_speed, age)
+        could = np.zeros(len(obstacles), dtype=np.bool_)
+        for zone in settings.zones:
+            if zone.enabled and zone.action is not Action.WARN:
+                concerned = zone.concerns(obstacles.labels, settings.classes)
+                could |= concerned & zone.may_hit(capsules, settings.sight_near)
+        return could
 
     def _zones(self, times: Times) -> tuple[ZoneReport, ...]:
         settings = self.settings
         # The picture is a moment old: move what it showed by what the robot did since.
         age = max(self.source.age(times), 0.0)
         measured = self._measured_twist(times)
-        known = self._seen.joined(self._hidden)
+        known = self._seen.joined(self._memory.hidden)
         with np.errstate(all="ignore"):
             if measured is not None:
                 obstacles = known.advanced(measured, age)

@@ -136,6 +136,10 @@ class Obstacles:
             and (self.radii >= 0).all()
         )
 
+    def same_as(self, other: Obstacles) -> bool:
+        """Whether the same things are at the same places, whatever their numbers and velocities."""
+        return self.labels == other.labels and np.array_equal(self.positions, other.positions)
+
     def advanced(self, twist: Twist, seconds: float) -> Obstacles:
         """The same obstacles in the base frame after the robot drove `twist` for `seconds`.
 

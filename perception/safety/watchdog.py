@@ -90,7 +90,8 @@ class SourceWatch:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.counts = {"healthy": 0, "invalid": 0, "late": 0, "repeated": 0, "future": 0}
+        problems = ("invalid", "late", "repeated", "future", "contradictory")
+        self.counts = dict.fromkeys(("healthy", *problems), 0)
         self._fault = ""
         self.restart()
 
@@ -101,6 +102,12 @@ class SourceWatch:
         self._run = 0
         self._failed = True
         self._fault = f"{self.name} never came"
+
+    def contradict(self) -> None:
+        """Two results of one picture say different things: none of them is to be believed."""
+        self.counts["contradictory"] += 1
+        self.restart()
+        self._fault = f"{self.name} contradictory"
 
     def observe(self, stamp_ns: int, valid: bool, times: Times, settings: WatchdogSettings) -> bool:
         """Take note of a frame; whether it is healthy, so that its content may be used."""

@@ -12,6 +12,7 @@ from perception.safety.motion import Twist
 from perception.safety.obstacles import Capsules
 from perception.safety.shapes import (
     Bools,
+    Circle,
     Outline,
     Shape,
     VelocityPolygon,
@@ -119,6 +120,24 @@ class Zone:
             )
             return np.isfinite(times), self.factor(twist)
         return touching(outline, capsules, margin), self.factor(twist)
+
+    def may_hit(self, capsules: Capsules, near: float) -> Bools:
+        """(N,) which obstacles could trigger the zone at some velocity of the robot.
+
+        A zone on time to collision triggers on whatever the robot is sent at: within `near` m of
+        its origin all counts.
+        """
+        if self.action is Action.APPROACH or self.time_to_collision:
+            return touching(Circle(near), capsules) if near else np.zeros(len(capsules), np.bool_)
+        hits = np.zeros(len(capsules), dtype=np.bool_)
+        for outline in self._outlines():
+            hits |= touching(outline, capsules, self.release_margin)
+        return hits
+
+    def _outlines(self) -> tuple[Outline, ...]:
+        if isinstance(self.shape, VelocityPolygon):
+            return tuple(part.polygon for part in self.shape.parts)
+        return (self.shape,)
 
     def factor(self, twist: Twist) -> float:
         """0 to 1, what the triggered zone leaves of `twist` (not for APPROACH)."""

@@ -1,6 +1,7 @@
 """Every rule of the watchdog against the real process, driven by a foreign ROS 2 participant."""
 
 import os
+import signal
 import time
 
 import pytest
@@ -127,6 +128,8 @@ def broken_messages():
     not_covariance.detections[0].results[0].pose.covariance[0] = -1.0
     wrong_frame = obstacles(now, frame="camera_optical")
     no_stamp = obstacles(0.0)
+    huge = obstacles(now, ("person", 5.0, 0.0))
+    huge.detections[0].id = "x" * 3_000_000
     too_many = obstacles(now, *[("pallet", 50.0, float(n)) for n in range(1001)])
     return {
         "not finite": not_finite,
@@ -136,6 +139,7 @@ def broken_messages():
         "wrong frame": wrong_frame,
         "no stamp": no_stamp,
         "too many": too_many,
+        "too large": huge,
         "not even a message": b"\x00\x01\x00\x00garbage",
     }
 
@@ -238,12 +242,7 @@ def test_whoever_vanished_close_by_holds_until_an_operator_has_looked(rig):
     for _ in range(30):
         rig.tick()
     assert rig.speed == 0
-    client = rig.node.create_client(Trigger, "guardian/release")
-    assert client.wait_for_service(timeout_sec=PATIENCE)
-    future = client.call_async(Trigger.Request())
-    rig.drive_until(future.done, "the answer")
-    assert future.result().success
-    assert future.result().message == "1 obstacles out of sight forgotten"
+    assert release(rig) == "1 obstacles out of sight forgotten"
     rig.drive_until_moving()
 
 
@@ -253,6 +252,52 @@ def test_a_second_source_of_obstacles_stops(rig):
     rig.drive_until_stopped()
     rig.node.destroy_publisher(other)
     rig.drive_until_moving()
+
+
+def test_two_results_of_one_picture_that_differ_stop(rig):
+    """Two trackers feed one obstacles node: the first answer sees nobody."""
+    rig.drive_until_moving()
+    until = time.monotonic() + PATIENCE
+    while rig.reason() != "detections contradictory":
+        assert time.monotonic() < until, rig.reason()
+        now = time.time()
+        rig.detections.publish(obstacles(now))
+        rig.detections.publish(obstacles(now, ("person", 0.8, 0.0)))
+        rig.tick(see=False)
+    assert rig.speed == 0.0
+    rig.drive_until_moving()
+
+
+def test_missing_odometry_is_told_where_something_may_be_out_of_sight(rig):
+    heard = []
+    rig.node.create_subscription(DiagnosticArray, "/diagnostics", heard.append, 10)
+    rig.drive_until(lambda: any("no odom" in said for said in sentences(heard)), "a word")
+
+
+def test_a_guardian_that_crashed_and_is_started_again_waits_until_somebody_has_looked(
+    fresh, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("WAYSIGHT_RUN_FOLDER", str(tmp_path))
+    rig = fresh().start()
+    rig.drive_until_moving()
+    rig.end(signal.SIGKILL)
+    rig.velocities.clear()
+    rig.start()
+    rig.drive_until(lambda: "started again" in rig.reason(), "the reason")
+    for _ in range(30):
+        rig.tick()
+    assert rig.speed == 0.0
+    release(rig)
+    rig.drive_until_moving()
+
+
+def release(rig):
+    client = rig.node.create_client(Trigger, "guardian/release")
+    assert client.wait_for_service(timeout_sec=PATIENCE)
+    future = client.call_async(Trigger.Request())
+    rig.drive_until(future.done, "the answer")
+    assert future.result().success
+    return future.result().message
 
 
 def test_a_second_publisher_of_velocities_is_told(rig):

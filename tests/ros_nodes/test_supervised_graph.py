@@ -18,7 +18,7 @@ pytest.importorskip("vision_msgs", reason="needs vision_msgs: python -m ros_node
 
 from vision_msgs.msg import Detection2DArray
 
-from ros_nodes.graph import Graph, NodeSpec, find_graph, read_graph
+from ros_nodes.graph import RUN_FOLDER_VARIABLE, Graph, NodeSpec, find_graph, read_graph
 from ros_nodes.supervisor import Child, Supervisor
 from tests.onnx_models import bright_cell_detector
 from tests.ros_nodes.peer import ENVIRONMENT, Peer
@@ -357,6 +357,21 @@ def test_crashing_process_is_restarted_ever_more_slowly() -> None:
     assert 1 <= child.restarts <= 3  # after 0.5, 1 and 2 seconds
     assert set(child.exit_codes) == {1}
     assert child.wait > 0.5
+
+
+def test_what_a_crashed_process_left_is_found_by_the_one_in_its_place() -> None:
+    supervisor = _supervised(
+        {
+            "a": "import os, pathlib, sys\n"
+            f"mark = pathlib.Path(os.environ[{RUN_FOLDER_VARIABLE!r}]) / 'mark'\n"
+            "found = mark.exists()\n"
+            "mark.touch()\n"
+            "sys.exit(0 if found else 1)"
+        },
+        a=True,
+    )
+    supervisor.run(seconds=30)
+    assert supervisor.children[0].exit_codes == [1, 0]
 
 
 WAITS_FOR_SIGTERM = (

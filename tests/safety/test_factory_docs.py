@@ -6,7 +6,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from perception.safety import Action, guardian_settings
+from perception.safety import (
+    STOPPED,
+    Action,
+    Guardian,
+    Obstacles,
+    Times,
+    Twist,
+    guardian_settings,
+)
 from perception.safety.settings import SETTING_KEYS
 from perception.simulation.scenario import scenario_names
 
@@ -38,13 +46,35 @@ def test_the_page_lists_every_scenario():
 def test_the_shipped_stop_zone_holds_the_stopping_distance_that_the_page_works_out():
     nodes = yaml.safe_load((ROOT / "ros_nodes" / "config" / "factory.yaml").read_text())["nodes"]
     settings = settings_of(nodes["guardian"]["parameters"])
-    (ahead,) = [
-        max(x for x, _ in z.shape.points) for z in settings.zones if z.name == "moving_stop"
-    ]
+    (part,) = next(zone.shape.parts for zone in settings.zones if zone.name == "moving_stop")
+    ahead = max(x for x, _ in part.polygon.points)
     sums = re.search(r"= (\d\.\d+) m at 1 m/s, and (\d\.\d+) m in reserve", PAGE)
     needed, reserve = map(float, sums.groups())
     assert needed == pytest.approx(0.35 + 1.0 * 0.25 + 1.0 / (2 * 1.5) + 0.5, abs=0.01)
     assert ahead - needed == pytest.approx(reserve, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("wish", "passes"),
+    [
+        (Twist(1.0, 0.0, 0.5), True),
+        (Twist(0.0, 0.0, 1.0), True),
+        (Twist(-0.1), True),
+        (Twist(-0.5), False),  # nothing looks there
+        (Twist(2.0), False),  # too fast for the zones
+        (Twist(0.5, 0.5), False),
+    ],
+)
+def test_the_shipped_zones_stop_what_they_are_not_made_for(wish, passes):
+    nodes = yaml.safe_load((ROOT / "ros_nodes" / "config" / "factory.yaml").read_text())["nodes"]
+    settings = settings_of(nodes["guardian"]["parameters"] | {"watch_camera": False})
+    guardian = Guardian(settings)
+    for step in range(10):
+        times = Times(10**9 + step * 50_000_000, 10**9 + step * 50_000_000)
+        guardian.observe(Obstacles.empty(), times.now_ns, True, times)
+        guardian.command(wish, 0, times)
+        decision = guardian.decide(times)
+    assert decision.twist == (wish if passes else STOPPED)
 
 
 def test_the_parameters_that_the_page_names_exist():

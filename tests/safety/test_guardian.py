@@ -398,3 +398,28 @@ def test_a_command_overtaken_by_a_later_one_is_not_obeyed():
     rig.guardian.command(STOPPED, now, rig.times)
     rig.guardian.command(DRIVE, now - 400_000_000, rig.times)
     assert rig.guardian.decide(rig.times).twist == STOPPED
+
+
+@pytest.mark.parametrize("first", [(), ((1.0, 0.0),)])
+def test_two_results_of_one_picture_that_differ_stop(first):
+    """Two detectors or trackers are at work; whose answer comes first must not decide."""
+    rig = Rig(stop())
+    decisions = []
+    for _ in range(20):
+        rig.see(*first)
+        rig.run(STEP)
+        rig.see(*(() if first else ((1.0, 0.0),)))
+        rig.guardian.observe(rig.seen, rig.times.now_ns, True, rig.times)
+        decisions.append(rig.guardian.decide(rig.times))
+    assert {decision.twist for decision in decisions[1:]} == {STOPPED}
+    assert decisions[-1].reason == "detections contradictory"
+
+
+def test_the_same_result_twice_is_no_contradiction():
+    rig = Rig(stop())
+    rig.see((4.0, 0.0))
+    for _ in range(20):
+        decision = rig.run(STEP)
+        rig.guardian.observe(rig.seen, rig.times.now_ns, True, rig.times)
+    assert decision.cause is Cause.FREE
+    assert rig.guardian.source.counts["contradictory"] == 0

@@ -20,8 +20,8 @@ from perception.safety import (
     WatchdogSettings,
     Zone,
 )
-from perception.safety.memory import MOST, REAPPEARS_WITHIN
-from perception.safety.shapes import Circle, Polygon
+from perception.safety.memory import MOST, REAPPEARS_WITHIN, SAME_WITHIN, SETTLED, Sight
+from perception.safety.shapes import Circle, Polygon, VelocityPart, VelocityPolygon
 
 AHEAD = Polygon(((2, -1), (2, 1), (-0.5, 1), (-0.5, -1)))
 STOP = Zone("stop", AHEAD, Action.STOP, release_after=0.5)
@@ -124,7 +124,7 @@ def test_two_people_do_not_vanish_into_one():
     rig.see()
     rig.run(0.5)
     rig.see(("3", 1.6, 0.0))
-    rig.run(0.5)
+    rig.run(0.8)
     assert len(rig.guardian.hidden) == 1
     rig.see(("3", 4.0, 0.0))
     assert rig.run(3.0).twist == STOPPED
@@ -297,6 +297,232 @@ def test_nobody_is_driven_at_who_was_last_seen_close(x, y, others):
     assert rig.run(2.0).twist == STOPPED
 
 
+# Numbers change, boxes flicker --------------------------------------------------------------------
+
+
+def test_a_glimpse_of_who_is_out_of_sight_does_not_let_them_go():
+    rig = Rig()
+    rig.somebody_comes_close()
+    for number in range(5):
+        rig.see((f"new{number}", 1.0, 0.0))
+        rig.run(SETTLED - 2 * STEP)
+        rig.see()
+        assert rig.run(3.0).reason == "stop: person out of sight"
+
+
+def test_a_false_find_further_off_does_not_let_them_go():
+    rig = Rig()
+    rig.somebody_comes_close()
+    rig.see(("2", 1.0 + REAPPEARS_WITHIN - 0.1, 0.0))  # in plain sight, for a moment
+    rig.run(SETTLED - 2 * STEP)
+    rig.see()
+    assert rig.run(3.0).reason == "stop: person out of sight"
+
+
+def test_one_who_follows_is_enough_though_others_stand_near():
+    rig = Rig()
+    rig.somebody_comes_close()
+    rig.see(("2", 1.2, 0.0), ("3", 1.6, 0.3))
+    rig.run(0.8)
+    assert len(rig.guardian.hidden) == 0
+
+
+def test_a_new_number_shortly_before_vanishing_is_the_same_person():
+    rig = Rig()
+    rig.see(("1", 1.3, 0.0))
+    rig.run(0.8)
+    rig.see(("2", 1.1, 0.0))
+    rig.run(0.2)
+    rig.see()
+    assert rig.run(3.0).reason == "stop: person out of sight"
+
+
+def test_somebody_without_a_number_is_followed_by_their_place():
+    rig = Rig()
+    rig.see(("", 1.0, 0.0))
+    rig.run(0.8)
+    rig.see()
+    assert rig.run(3.0).reason == "stop: person out of sight"
+
+
+def test_a_glimpse_without_a_number_is_not_remembered():
+    rig = Rig()
+    rig.see(("", 1.0, 0.0))
+    assert rig.run(0.3).twist == STOPPED
+    rig.see()
+    assert rig.run(1.0).cause is Cause.FREE
+
+
+def test_a_tracker_that_counts_from_1_again_makes_nobody_go_away():
+    rig = Rig()
+    rig.see(("1", 1.0, 0.0))
+    rig.run(0.8)
+    rig.see(("1", 1.0 + SAME_WITHIN + 0.5, 0.0))
+    assert rig.run(3.0).reason == "stop: person out of sight"
+
+
+def test_somebody_who_came_to_the_same_place_and_left_takes_nobody_along():
+    rig = Rig()
+    rig.somebody_comes_close()
+    for x in (5.0, 3.5, 2.0, 1.2, 2.0, 3.5, 5.0):
+        rig.see(("2", x, 0.0))
+        rig.run(0.8)
+    assert rig.run(2.0).reason == "stop: person out of sight"
+
+
+def test_a_bystander_who_gets_a_new_number_is_not_who_is_out_of_sight():
+    rig = Rig()
+    rig.see(("1", 1.0, 0.0), ("2", 2.3, 0.3))
+    rig.run(0.8)
+    rig.see(("2", 2.3, 0.3))
+    rig.run(0.5)
+    rig.see()
+    rig.run(0.8)  # missed for a while
+    rig.see(("3", 2.3, 0.3))
+    rig.run(1.0)
+    rig.see(("3", 4.5, 0.3))
+    assert rig.run(3.0).reason == "stop: person out of sight"
+
+
+def test_a_clock_that_steps_back_makes_nobody_a_glimpse():
+    rig = Rig()
+    rig.see(("1", 1.0, 0.0))
+    rig.run(0.8)
+    rig.seconds -= 8.0
+    rig.run(0.8)
+    rig.see()
+    assert rig.run(3.0).reason == "stop: person out of sight"
+
+
+def test_a_place_in_sight_for_a_moment_is_not_found_empty():
+    rig = Rig()
+    rig.guardian.configure(GuardianSettings((STOP,), ("person",), sight_near=1.5, sight_angle=0.5))
+    rig.see(("1", 1.6, 0.95))
+    rig.run(0.8)
+    rig.see()
+    rig.run(0.5)
+    rig.odometry = Twist(wz=1.0)
+    rig.run(0.15)
+    rig.odometry = Twist(wz=-1.0)
+    rig.run(0.15)
+    rig.odometry = STOPPED
+    assert rig.run(3.0).reason == "stop: person out of sight"
+
+
+# Who has left, and who only moved ---------------------------------------------------------------
+
+
+def test_a_noisy_velocity_makes_nobody_leave():
+    rig = Rig()
+    rig.see(("1", 1.0, 0.0))
+    rig.run(0.8)
+    rig.see(("1", 1.0, 0.0), velocity=(0.0, 0.5))
+    rig.run(STEP)
+    rig.see()
+    assert rig.run(3.0).reason == "stop: person out of sight"
+
+
+def test_whoever_backs_off_straight_ahead_and_bends_down_is_still_there():
+    rig = Rig()
+    rig.see(("1", 1.0, 0.0))
+    rig.run(0.8)
+    for step in range(8):
+        rig.see(("1", 1.0 + 0.04 * step, 0.0), velocity=(0.8, 0.0))
+        rig.run(STEP)
+    rig.see()
+    assert rig.run(3.0).reason == "stop: person out of sight"
+
+
+@pytest.mark.parametrize(
+    ("place", "way", "leaves"),
+    [
+        ((1.0, 0.0), (1.0, 0.0), False),  # would be seen
+        ((1.0, 0.2), (0.0, 1.0), True),  # passes below the picture
+        ((1.0, -0.2), (0.0, -1.0), True),
+        ((1.5, 0.2), (0.0, 1.0), False),  # too far off to pass below it
+        ((1.0, 1.0), (1.0, 1.0), True),  # beside the picture
+        ((1.0, 1.0), (-0.2, 1.0), True),
+        ((1.0, 1.0), (1.0, 0.0), False),  # into the picture
+        ((1.0, 1.0), (0.0, -1.0), False),  # towards the robot's way
+        ((1.0, 1.0), (1.2, -0.9), False),  # across the picture
+    ],
+)
+def test_only_a_way_that_the_camera_does_not_see_leads_out(place, way, leaves):
+    sight = Sight(near=1.8, angle=0.64)
+    assert sight.leads_out(np.array([place]), np.array([way])).tolist() == [leaves]
+
+
+# Who could hold the robot ------------------------------------------------------------------------
+
+FORWARD = VelocityPart(AHEAD, 0.05, 2.0, -1.0, 1.0)
+STILL = VelocityPart(Polygon(((0.6, -0.6), (0.6, 0.6), (-0.5, 0.6))), -0.5, 0.05, -1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    "zone",
+    [
+        Zone("z", VelocityPolygon((FORWARD, STILL)), Action.STOP),
+        Zone("z", Circle(0.5), Action.APPROACH),
+        Zone("z", Circle(0.5), Action.STOP, time_to_collision=2.0),
+        Zone("z", AHEAD, Action.STOP, trigger_after=1.0),
+    ],
+)
+def test_whoever_comes_while_the_robot_stands_idle_holds_it_later(zone):
+    rig = Rig(zone)
+    rig.command = STOPPED
+    rig.see(("1", 1.2, 0.0))
+    rig.run(0.8)
+    rig.see()
+    rig.run(0.5)
+    rig.command = Twist(0.5)
+    assert rig.run(1.5).twist.vx < 0.1
+
+
+def test_whoever_comes_close_while_the_watchdog_holds_the_robot_is_remembered():
+    rig = Rig()
+    rig.run(1.0, pictures=False)
+    rig.guardian.configure(
+        GuardianSettings(
+            (STOP,), ("person",), sight_near=1.5, watchdog=WatchdogSettings(recovery_frames=40)
+        )
+    )
+    rig.see(("1", 1.3, 0.0))
+    assert rig.run(0.8).cause is Cause.WATCHDOG
+    rig.see()
+    assert rig.run(3.0).reason == "stop: person out of sight"
+
+
+def test_where_all_is_in_sight_nothing_is_remembered():
+    rig = Rig(
+        Zone("z", Circle(0.5), Action.STOP, time_to_collision=2.0),
+        sight_near=0.0,
+        sight_angle=math.pi,
+    )
+    rig.see(("1", 0.6, 0.0))
+    rig.run(0.8)
+    rig.see()
+    assert rig.run(1.0).cause is Cause.FREE
+
+
+def test_a_guardian_that_is_not_to_be_trusted_stands_until_somebody_has_looked():
+    rig = Rig()
+    rig.guardian.distrust("started again")
+    decision = rig.run(5.0)
+    assert (decision.twist, decision.cause, decision.reason) == (
+        STOPPED,
+        Cause.WATCHDOG,
+        "started again",
+    )
+    rig.guardian.forget()
+    assert rig.run(1.0).cause is Cause.FREE
+
+
+def test_a_guardian_that_sees_all_need_not_be_distrusted():
+    rig = Rig(sight_near=0.0, sight_angle=3.14)
+    rig.guardian.distrust("started again")
+    assert rig.run(1.0).cause is Cause.FREE
+
+
 # What the robot really does ---------------------------------------------------------------------
 
 
@@ -331,3 +557,14 @@ def test_a_measurement_that_is_no_number_is_not_taken():
     rig.see(("car", 15.0, 0.0))
     rig.odometry = Twist(math.nan)
     assert not rig.run(0.2).zones
+
+
+def test_a_motion_is_known_only_while_it_is_measured():
+    rig = Rig()
+    assert not rig.guardian.knows_motion(rig.times)
+    rig.odometry = STOPPED
+    rig.run(STEP)
+    assert rig.guardian.knows_motion(rig.times)
+    rig.odometry = None
+    rig.run(1.0)
+    assert not rig.guardian.knows_motion(rig.times)
