@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -115,8 +117,17 @@ _detect: Detect | None
 def _start(played: Played) -> None:
     """Load the model once in each process."""
     global _played, _detect
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     _played = played
     _detect = None if played.model is None else model_detect(played.model)
+
+
+def _end_with_parent() -> None:
+    """A sweep that is killed cannot tell its processes, which would play on for minutes."""
+    parent = multiprocessing.parent_process()
+    assert parent
+    parent.join()
+    os._exit(1)
 
 
 def _run(scenario: str, seed: int) -> dict[str, Any]:

@@ -1,6 +1,10 @@
 """`waysight run factory` without ROS 2 processes: listing, verdicts, mistakes."""
 
 import json
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -68,6 +72,29 @@ def test_a_sweep_counts_what_holds_and_names_the_seeds_that_fail(tmp_path, capsy
     assert row["least_travelled_m"] == min(driven) > 0
     assert str(min(driven)) in shown.out
     assert str(failed) in shown.err.replace("\n", " ")
+
+
+def _started_by(process: int) -> set[Path]:
+    """/proc folders of the processes that a process started."""
+    children = Path(f"/proc/{process}/task/{process}/children")
+    return {Path("/proc", child) for child in children.read_text().split()}
+
+
+def test_a_sweep_that_is_killed_leaves_no_process(tmp_path):
+    scenario = tmp_path / "mine.yaml"
+    scenario.write_text("{seconds: 3000, actors: [{kind: person, start: [5, 0]}]}")
+    command = ["run", "factory", "--truth-detections", "--scenario", str(scenario)]
+    command += ["--seeds", "4", "--jobs", "2"]
+    sweep = subprocess.Popen([sys.executable, "-m", "perception.cli", *command])
+    deadline = time.monotonic() + 60
+    # Two that play and multiprocessing's own.
+    while len(started := _started_by(sweep.pid)) < 3 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    sweep.kill()
+    sweep.wait()
+    while any(folder.exists() for folder in started) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert len(started) == 3 and not any(folder.exists() for folder in started)
 
 
 @pytest.mark.parametrize(
