@@ -7,20 +7,24 @@ needs a declaration: a YAML file of the same fields named `<model>.contract.yaml
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from perception.errors import InputError
-from perception.files import read_yaml
+from perception.files import is_finite_number, read_yaml
 from perception.geometry.letterbox import ResizeRule
 from perception.labels import LabelSet, nearest
 
 METADATA_KEY = "waysight"
 CONTRACT_VERSION = 1
 SIDECAR_SUFFIX = ".contract.yaml"
+MOST_SIDE = 16384
+"""Pixels. A file from anywhere may claim any size, and memory is taken before its graph runs."""
+MOST_ROWS = 1_000_000
+LARGEST_PIXEL = 1e6
+"""Far above 16 bit; a mean or std beyond it, or a std below its inverse, overflows float32."""
 
 Convention = Literal[
     "decoded",  # boxes (B, A, 4) xyxy network pixels, scores (B, A, C) probabilities
@@ -86,27 +90,42 @@ class ModelContract:
                 raise InputError(
                     f"contract: {name} is {value!r}, expected one of {', '.join(allowed)}"
                 )
-        for name in ("width", "height", "max_detections", "max_batch"):
+        for name, most in (
+            ("width", MOST_SIDE),
+            ("height", MOST_SIDE),
+            ("max_detections", MOST_ROWS),
+            ("max_batch", MOST_ROWS),
+        ):
             value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise InputError(f"contract: {name} is {value!r}, expected a whole number above 0")
+            if not _is_whole(value) or not 1 <= value <= most:
+                raise InputError(
+                    f"contract: {name} is {value!r}, expected a whole number from 1 to {most}"
+                )
         for name in ("score_threshold", "iou_threshold"):
             check_fraction(f"contract: {name}", getattr(self, name))
-        if not isinstance(self.pad_value, int) or not 0 <= self.pad_value <= 255:
+        if not _is_whole(self.pad_value) or not 0 <= self.pad_value <= 255:
             raise InputError(f"contract: pad_value is {self.pad_value!r}, expected 0 to 255")
         for name in ("mean", "std"):
             values = getattr(self, name)
             if len(values) != 3 or not all(
-                isinstance(v, (int, float)) and math.isfinite(v) for v in values
+                is_finite_number(v) and abs(v) <= LARGEST_PIXEL for v in values
             ):
-                raise InputError(f"contract: {name} is {values!r}, expected three finite numbers")
-        if any(value <= 0 for value in self.std):
+                raise InputError(
+                    f"contract: {name} is {values!r}, expected three numbers of pixel values"
+                )
+        if any(value < 1 / LARGEST_PIXEL for value in self.std):
             raise InputError(f"contract: std is {self.std!r}, expected numbers above 0")
-        if not self.strides or any(not isinstance(s, int) or s < 1 for s in self.strides):
+        if not self.strides or any(not _is_whole(s) or s < 1 for s in self.strides):
             raise InputError(f"contract: strides is {self.strides!r}, expected whole numbers")
-        for name in self.exclusive:
+        if not isinstance(self.input_name, str):
+            raise InputError(f"contract: input_name is {self.input_name!r}, expected a text")
+        for name in LabelSet(self.exclusive):
             self.labels.index(name)
-        if self.version != CONTRACT_VERSION:
+        if not isinstance(self.provenance, Mapping):
+            raise InputError(
+                f"contract: provenance is {self.provenance!r}, expected keys and values"
+            )
+        if not _is_whole(self.version) or self.version != CONTRACT_VERSION:
             raise InputError(
                 f"contract: version is {self.version!r}, this release reads {CONTRACT_VERSION}"
             )
@@ -125,7 +144,7 @@ class ModelContract:
         """Read what to_json wrote; raises InputError for anything else."""
         try:
             data = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(f"contract: not valid JSON: {error}") from None
         return cls.from_mapping(data)
 
@@ -165,11 +184,10 @@ def _prefixed(path: str | Path, error: InputError) -> str:
 
 def check_fraction(name: str, value: object) -> float:
     """Return `value` as a float in 0 to 1, or raise InputError naming it."""
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, (int, float))
-        or not math.isfinite(value)
-        or not 0.0 <= value <= 1.0
-    ):
+    if not is_finite_number(value) or not 0.0 <= value <= 1.0:  # type: ignore[operator]
         raise InputError(f"{name} is {value!r}, expected a number from 0 to 1")
-    return float(value)
+    return float(value)  # type: ignore[arg-type]
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -10,7 +10,6 @@ from typing import cast
 
 import numpy as np
 import onnx
-import torch
 from numpy.typing import NDArray
 from torch import nn
 
@@ -24,6 +23,7 @@ from perception.models.network import Network
 from perception.models.settings import ModelSettings
 from perception.sources import read_bgr
 from perception.train.settings import RunSettings, build
+from perception.train.trainer import read_checkpoint
 
 
 def load_run(path: Path) -> tuple[nn.Module, RunSettings]:
@@ -36,13 +36,14 @@ def load_run(path: Path) -> tuple[nn.Module, RunSettings]:
         path = found[0]
     elif not path.is_file():
         raise InputError(f"{path}: no such run or checkpoint")
+    state = read_checkpoint(path)
+    settings = build(RunSettings, json.loads(state["settings"]), str(path))
+    network = make_network(settings.model)
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-        settings = build(RunSettings, json.loads(state["settings"]), str(path))
-        network = make_network(settings.model)
         network.load_state_dict(state["average"])
-    except (RuntimeError, KeyError, ValueError) as error:
-        raise InputError(f"{path}: not a checkpoint of this version: {error}") from None
+    except RuntimeError as error:
+        text = " ".join(str(error).split())[:200]
+        raise InputError(f"{path}: weights do not fit its settings: {text}") from None
     return network.eval(), settings
 
 

@@ -33,6 +33,8 @@ COMPARED = 16
 def export(args: argparse.Namespace) -> int:
     """Runs `waysight export`; returns the exit code."""
     width, height = parse_size(args.size) if args.size else (0, 0)
+    if not 0 < args.max_ap_loss <= 1:
+        raise InputError(f"--max-ap-loss is {args.max_ap_loss}, expected above 0 and at most 1")
     settings = ExportSettings(
         form=args.form,
         precision=args.precision,
@@ -52,7 +54,7 @@ def export(args: argparse.Namespace) -> int:
 def parse_size(text: str) -> tuple[int, int]:
     """ "416x256" -> (416, 256)."""
     parts = text.lower().split("x")
-    if len(parts) != 2 or not all(part.isdigit() and int(part) > 0 for part in parts):
+    if len(parts) != 2 or not all(part.isdecimal() and int(part) > 0 for part in parts):
         raise InputError(f"size {text!r}: expected WIDTHxHEIGHT, such as 416x256")
     return int(parts[0]), int(parts[1])
 

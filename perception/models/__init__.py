@@ -11,17 +11,8 @@ from perception.models.settings import SIZES, ModelSettings
 def make_network(settings: ModelSettings) -> nn.Module:
     """The network that settings describe.
 
-    InputError for no classes, an unknown size, a size that is no multiple of 32, or a group that
-    names a class the model does not have.
+    InputError for an unknown size.
     """
-    if not settings.names:
-        raise InputError("model.names is empty, expected at least one class")
-    for name, value in (("width", settings.width), ("height", settings.height)):
-        if value < 32 or value % 32:
-            raise InputError(f"model.{name} is {value}, expected a multiple of 32")
-    for member in settings.group:
-        if member not in settings.names:
-            raise InputError(f"model.group: {member!r} is none of {', '.join(settings.names)}")
     if settings.size in SIZES:
         from perception.models.network import Network
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from perception.errors import InputError
+from perception.labels import LabelSet
+
 #: Width of the five stages, blocks of the last three, neck width, activation. One set of blocks
 #: for the whole family; n is the CPU network measured at 0.09 GMAC for 416x256.
 SIZES: dict[str, tuple[tuple[int, int, int, int, int], tuple[int, int, int], int, str]] = {
@@ -23,6 +26,7 @@ class ModelSettings:
         softmax head. Empty: every class has its own channel.
     group_name: what a label of the whole group, kind unknown, is called in label maps.
     width, height: network input in pixels, multiples of 32.
+    InputError for names that are none or not unique, a group of other names, or another size.
     """
 
     names: tuple[str, ...]
@@ -31,6 +35,24 @@ class ModelSettings:
     size: str = "n"
     width: int = 416
     height: int = 256
+
+    def __post_init__(self) -> None:
+        if not self.names:
+            raise InputError("model.names is empty, expected at least one class")
+        LabelSet(self.names)
+        for member in self.group:
+            if member not in self.names:
+                raise InputError(f"model.group: {member!r} is none of {', '.join(self.names)}")
+        LabelSet(self.group)
+        if self.group and self.group_name in set(self.names) - set(self.group):
+            raise InputError(
+                f"model.group_name is {self.group_name!r}, which is a class outside the group, "
+                "expected a name of its own"
+            )
+        for name in ("width", "height"):
+            side = getattr(self, name)
+            if side < 32 or side % 32:
+                raise InputError(f"model.{name} is {side}, expected a multiple of 32")
 
     @property
     def channels(self) -> tuple[str, ...]:

@@ -60,6 +60,7 @@ def postprocess(
     score = contract.score_threshold if score_threshold is None else score_threshold
     iou = contract.iou_threshold if iou_threshold is None else iou_threshold
     limit = contract.max_detections if max_detections is None else max_detections
+    _require_a_row_each(outputs, contract, len(resizes))
     results = []
     for index, resize in enumerate(resizes):
         found = decode(outputs, contract, index, score, classes)
@@ -141,6 +142,30 @@ def _finish(
     )
 
 
+def _require_a_row_each(outputs: Outputs, contract: ModelContract, pictures: int) -> None:
+    """InputError for outputs of another number of pictures: whose results would they be?"""
+    if contract.convention == "nanodet":
+        if pictures != 1:
+            raise InputError(f"nanodet models take one picture a call, found {pictures}")
+        return
+    for name in _names_read(outputs, contract):
+        array = outputs[name]
+        given = len(array) if array.ndim else 0
+        if given != pictures:
+            raise InputError(
+                f"model output {name!r} holds the results of {given} pictures, expected "
+                f"{pictures}: the size of its batch is fixed"
+            )
+
+
+def _names_read(outputs: Outputs, contract: ModelContract) -> list[str]:
+    """The outputs that a convention reads; files may give others beside them."""
+    if contract.convention == "decoded":
+        return [name for name in ("boxes", "scores") if name in outputs]
+    counts = {"raw": len(contract.strides), "num_dets": 4}
+    return list(outputs)[: counts.get(contract.convention, 1)]
+
+
 def _output(outputs: Outputs, position: int) -> Array:
     names = list(outputs)
     if position >= len(names):
@@ -194,11 +219,16 @@ def _e2e(outputs: Outputs, contract: ModelContract, index: int) -> tuple[Array, 
 def _num_dets(outputs: Outputs, contract: ModelContract, index: int) -> tuple[Array, Array]:
     counts, boxes, scores, classes = (_output(outputs, position) for position in range(4))
     _require(boxes, list(outputs)[1], (None, None, 4))
-    count = int(np.clip(counts.reshape(len(boxes), -1)[index, 0], 0, boxes.shape[1]))
-    return (
-        boxes[index, :count],
-        _one_hot(scores[index, :count], classes[index, :count], contract),
-    )
+    for position, array in ((2, scores), (3, classes)):
+        _require(array, list(outputs)[position], (None, boxes.shape[1]))
+    _require(counts := counts.reshape(len(counts), -1), list(outputs)[0], (None, 1))
+    count = counts[index, 0]
+    if not 0 <= count <= boxes.shape[1]:
+        # None of the rows can be trusted, and no rows at all would mean that nothing is there.
+        nothing = np.full((1, len(contract.names)), np.nan, np.float32)
+        return np.full((1, 4), np.nan, np.float32), nothing
+    rows = slice(int(count))
+    return boxes[index, rows], _one_hot(scores[index, rows], classes[index, rows], contract)
 
 
 def _yolov5(outputs: Outputs, contract: ModelContract, index: int) -> tuple[Array, Array]:

@@ -145,6 +145,8 @@ class Detector:
 
     @classes.setter
     def classes(self, names: Sequence[str] | None) -> None:
+        if names is not None and (isinstance(names, str) or not len(names)):
+            raise InputError(f"classes is {names!r}, expected a list of class names, or None")
         self._class_indices = (
             None if names is None else [self.contract.labels.index(name) for name in names]
         )

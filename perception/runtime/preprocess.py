@@ -81,7 +81,8 @@ class Preprocessor:
 
     def _write(self, frame: Frame, out: npt.NDArray[np.float32]) -> Resize:
         image = as_three_channels(frame.image)
-        if min(image.strides) < 0 or image.strides[2] != 1 or image.strides[1] != 3:
+        packed = image.strides[1:] == (3, 1) and image.strides[0] >= 3 * image.shape[1]
+        if not packed:
             image = np.ascontiguousarray(image)  # OpenCV reads rows of packed pixels only
         plan = Resize.plan((image.shape[1], image.shape[0]), self._target, self._contract.resize)
         if plan != self._canvas_plan:

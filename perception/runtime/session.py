@@ -44,6 +44,8 @@ class Session:
         self.path = Path(path)
         if device not in PROVIDERS:
             raise InputError(f"device is {device!r}, expected one of {', '.join(PROVIDERS)}")
+        if threads is not None and threads < 0:
+            raise InputError(f"threads is {threads}, expected a whole number above 0")
         if not self.path.is_file():
             raise InputError(f"{path}: no such model file")
         self.device = device

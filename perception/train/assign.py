@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from perception.train import ranges
 from perception.train.loader import Batch
 
 
@@ -22,6 +23,10 @@ class AssignSettings:
     alpha: float = 0.5
     beta: float = 6.0
     floor: float = 12.0
+
+    def __post_init__(self) -> None:
+        ranges.at_least(self, 1, "top_k")
+        ranges.at_least(self, 0, "alpha", "beta", "floor")
 
 
 @dataclass(slots=True, eq=False)

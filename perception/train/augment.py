@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from perception.errors import InputError
 from perception.train import ranges
-from perception.train.sets import ANY_SIZE, Picture
+from perception.train.sets import ALL_CHANNELS, ANY_SIZE, Picture
 
 PAD = 114
 FOCUS = (0.3, 1.1)
@@ -54,7 +54,7 @@ class AugmentSettings:
     def __post_init__(self) -> None:
         ranges.shares(self, "flip", "mosaic", "stretch", "colour", "grey", "fog", "rain", "night")
         ranges.shares(self, "noise", "blur", "jpeg", "focus", "keep_visible")
-        ranges.at_least(self, 0, "aspect")
+        ranges.shares(self, "aspect")
         low, high = self.scale
         if not 0 < low <= high < np.inf:
             raise InputError(f"scale is {low}, {high}, expected two zooms above 0, the lower first")
@@ -191,26 +191,14 @@ def _clip(example: Example, window: tuple[int, int, int, int], keep: float) -> E
     regions = example.regions.copy()
     regions[:, :4] = np.clip(regions[:, :4], low, high)
     regions = regions[(regions[:, 2] > regions[:, 0]) & (regions[:, 3] > regions[:, 1])]
-    # A cut object is no background for any channel; two channels cover the group and persons.
-    channels = np.arange(CHANNELS_IGNORED)
-    extra = np.concatenate(
-        [
-            np.repeat(weak, len(channels), axis=0),
-            np.tile(channels, len(weak))[:, None].astype(np.float32),
-            np.full((len(weak) * len(channels), 1), ANY_SIZE, np.float32),
-        ],
-        axis=1,
-    )
+    # A cut object is no background for any channel.
+    extra = np.column_stack([weak, np.full(len(weak), ALL_CHANNELS), np.full(len(weak), ANY_SIZE)])
     return Example(
         example.image,
         cut[good],
         example.labels[good],
         np.concatenate([regions, extra]).astype(np.float32),
     )
-
-
-#: Regions name their channel; a cut object is ignored in this many, enough for any model here.
-CHANNELS_IGNORED = 8
 
 
 def mosaic(

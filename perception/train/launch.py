@@ -26,7 +26,7 @@ def start(file: Path, overrides: Sequence[str], out: Path | None, weights: Path 
 
 def resume(folder: Path, overrides: Sequence[str]) -> int:
     """Continues a run from its last checkpoint; returns the exit code."""
-    state = read_checkpoint(folder / LAST)
+    state = read_checkpoint(folder / LAST, resumable=True)
     data = json.loads(state["settings"])
     override(data, overrides)
     train(build(RunSettings, data, f"{folder / LAST}"), folder, checkpoint=folder / LAST)

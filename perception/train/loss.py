@@ -11,9 +11,10 @@ from torch import Tensor
 
 from perception.models.network import anchor_points
 from perception.models.settings import ModelSettings
+from perception.train import ranges
 from perception.train.assign import Assignment, AssignSettings, assign
 from perception.train.loader import Batch
-from perception.train.sets import KIND_UNKNOWN, channel_of
+from perception.train.sets import ALL_CHANNELS, KIND_UNKNOWN, channel_of
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,9 @@ class LossSettings:
     giou: float = 2.0
     side: float = 0.5
     kind: float = 0.5
+
+    def __post_init__(self) -> None:
+        ranges.at_least(self, 0, "score", "giou", "side", "kind")
 
 
 class DetectionLoss:
@@ -69,8 +73,7 @@ class DetectionLoss:
         """(B, A, R): 0 where a prediction must not be punished, else 1."""
         shape = (boxes.shape[0], boxes.shape[1], self._ranking)
         free = boxes.new_zeros(shape, dtype=torch.bool)
-        known = batch.regions[:, 4] < self._ranking
-        regions, owner = batch.regions[known], batch.region_owner[known]
+        regions, owner = batch.regions, batch.region_owner
         if len(regions):
             own = boxes[owner]  # (K, A, 4)
             area = (own[..., 2] - own[..., 0]) * (own[..., 3] - own[..., 1])
@@ -83,7 +86,10 @@ class DetectionLoss:
             covered = side[..., 0] * side[..., 1] > 0.5 * area
             hit = (inside | covered) & (area <= regions[:, 5:6])
             rows, columns = hit.nonzero(as_tuple=True)
-            free[owner[rows], columns, regions[rows, 4].long()] = True
+            channel = regions[rows, 4].long()
+            one, every = channel != ALL_CHANNELS, channel == ALL_CHANNELS
+            free[owner[rows[one]], columns[one], channel[one]] = True
+            free[owner[rows[every]], columns[every]] = True
         return (~free).to(boxes.dtype)
 
     def _positive(

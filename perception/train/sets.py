@@ -39,6 +39,8 @@ ABOARD = 0.6
 #: Label, box (xyxy), and whether the box covers a group.
 Row = tuple[int, list[float], bool]
 ANY_SIZE = np.inf
+#: Channel of a region of a training picture that holds for every ranking channel.
+ALL_CHANNELS = -1
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,9 @@ from perception.train.assign import AssignSettings
 from perception.train.augment import AugmentSettings
 from perception.train.loss import LossSettings
 from perception.train.sets import SetSettings
+
+#: A step's random numbers start from seed, step and process together, in 64 bits.
+MOST_SEED = 2**32 - 1
 
 
 @dataclass(frozen=True)
@@ -139,6 +143,11 @@ class TrainSettings:
         ranges.at_least(self, 0, "torch_threads")
         ranges.above_zero(self, "rate", "clip", "ema_tau")
         ranges.shares(self, "flat", "final_rate", "ema_decay")
+        if self.seed > MOST_SEED:
+            raise InputError(f"seed is {self.seed}, expected at most {MOST_SEED}")
+        ends = [phase.until for phase in self.phases]
+        if any(later <= end for end, later in itertools.pairwise(ends)):
+            raise InputError(f"phases end at {ends}, expected each later than the one before")
 
 
 @dataclass(frozen=True)
@@ -190,7 +199,7 @@ def override(data: dict[str, Any], overrides: Sequence[str]) -> None:
 def _set(data: Any, keys: list[str], value: Any, override: str) -> None:
     for i, key in enumerate(keys):
         if isinstance(data, list):
-            if not key.isdigit() or int(key) >= len(data):
+            if not key.isdecimal() or int(key) >= len(data):
                 raise InputError(
                     f"override {override!r}: {'.'.join(keys[: i + 1])} is not in the list"
                 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor, nn
 
@@ -51,8 +53,22 @@ class Sparsity:
         self.masks = {name: mask_24(layer.weight) for name, layer in self._layers.items()}
         self.apply()
 
-    @torch.no_grad()
+    def take(self, masks: Mapping[str, Tensor]) -> None:
+        """Masks of an earlier run of the same network."""
+        self.masks = {
+            name: masks[name].to(layer.weight.device) for name, layer in self._layers.items()
+        }
+        self.apply()
+
     def apply(self) -> None:
         """Zeroes what is masked; called after every update."""
-        for name, layer in self._layers.items():
+        self._prune(self._layers)
+
+    def apply_to(self, network: nn.Module) -> None:
+        """Zeroes what is masked in a network of the same shape."""
+        self._prune(sparse_layers(network))
+
+    @torch.no_grad()
+    def _prune(self, layers: Mapping[str, nn.Conv2d]) -> None:
+        for name, layer in layers.items():
             layer.weight.mul_(self.masks[name])

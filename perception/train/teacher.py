@@ -45,7 +45,7 @@ def fill_labels(settings: RunSettings, log: Any = print) -> RunSettings:
             source = Path(data.root) / one.annotations
             if source.suffix != ".json" or not source.is_file():
                 raise InputError(f"{source}: no such COCO json, which fill_above needs")
-            file = _file(source, settings)
+            file = _file(source, settings, detector)
             if not file.is_file():
                 log(f"teacher: finding objects on the pictures of {source}")
                 write_json(file, {"pictures": find(detector, index, source, settings.model)})
@@ -70,19 +70,22 @@ def _open(settings: RunSettings) -> tuple[Detector, dict[int, int]]:
     return detector, index
 
 
-def _file(source: Path, settings: RunSettings) -> Path:
-    teacher = settings.data.teacher
-    key = hashlib.sha256(
-        json.dumps(
-            [
-                str(source),
-                source.stat().st_mtime_ns,
-                Path(teacher.model).stat().st_size,
-                dict(teacher.classes),
-                settings.model.names,
-            ]
-        ).encode()
-    ).hexdigest()[:20]
+def _file(source: Path, settings: RunSettings, detector: Detector) -> Path:
+    """Where the finds of a set lie: a name that changes with whatever they depend on."""
+    labelled = read_coco(source)
+    pictures = [labelled.picture(image) for image in labelled.images.values()]
+    states = [file.stat() for file in pictures if file.is_file()]
+    depends = [
+        str(source),
+        source.stat().st_mtime_ns,
+        [(state.st_size, state.st_mtime_ns) for state in states],
+        # The content: networks of one kind have files of one size.
+        hashlib.sha256(detector.path.read_bytes()).hexdigest(),
+        detector.contract.to_json(),
+        dict(settings.data.teacher.classes),
+        settings.model.names,
+    ]
+    key = hashlib.sha256(json.dumps(depends).encode()).hexdigest()[:20]
     return Path(settings.data.cache) / f"teacher-{key}.json"
 
 
@@ -97,8 +100,11 @@ def find(
     found = {}
     labelled = read_coco(source)
     for key, image in labelled.images.items():
-        picture = read_bgr(labelled.picture(image))
+        file = labelled.picture(image)
+        picture = read_bgr(file)
         result = detector(picture)
+        if not result.valid:
+            raise InputError(f"{file}: the teacher gives no usable result: {result.reason}")
         labels = np.array([index[int(label)] for label in result.labels], np.int64)
         kept = nms(result.boxes, result.scores, channel[labels] if len(labels) else labels, SAME)
         scale = np.tile([image["width"] / picture.shape[1], image["height"] / picture.shape[0]], 2)

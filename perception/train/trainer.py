@@ -25,12 +25,26 @@ from perception.train.loss import DetectionLoss
 from perception.train.norm import share_norms
 from perception.train.optimise import Average, make_optimisers, rate
 from perception.train.settings import Phase, RunSettings, to_plain
-from perception.train.sparsity import Sparsity
+from perception.train.sparsity import NARROWEST, Sparsity
 from perception.train.validate import ValSet, overall, validate
 
 LAST, BEST, SETTINGS, SCORES = "last.pt", "best.pt", "settings.yaml", "scores.jsonl"
 #: What the best score of a run is: `validate.overall`.
 BEST_OF = "mean of all measured channels"
+#: What every checkpoint holds, and what one that can be resumed holds beyond it.
+CONTENT: dict[str, type | tuple[type, ...]] = {"settings": str, "average": dict}
+RESUMABLE: dict[str, type | tuple[type, ...]] = {
+    "network": dict,
+    "average_updates": int,
+    "optimisers": list,
+    "scaler": dict,
+    "masks": dict,
+    "step": int,
+    "elapsed": (int, float),
+    "best": (int, float),
+    "views": int,
+    "skipped": int,
+}
 #: Weights whose shape depends on the classes.
 CLASS_SCORES = "head.score."
 Log = Callable[[str], None]
@@ -88,6 +102,7 @@ class Trainer:
         if train.torch_threads:
             torch.set_num_threads(train.torch_threads)
         torch.manual_seed(train.seed)
+        self._require_a_picture_each()
         self.device = choose_device(
             train.device,
             train.precision,
@@ -100,6 +115,8 @@ class Trainer:
         self.network: nn.Module = self.device.place(make_network(settings.model))
         if self.processes.world > 1 and train.sync_norm:
             share_norms(self.network)
+        # Pruned before it is copied: an average that began dense would never be quite sparse.
+        self.sparsity = self._prune() if train.sparse else None
         self.average = Average(self.network, train.ema_decay, train.ema_tau)
         self.optimisers = make_optimisers(
             self.network, train.optimiser, train.rate, train.weight_decay
@@ -109,15 +126,36 @@ class Trainer:
         self.forward: Callable[[Tensor], tuple[Tensor, Tensor]] = (
             torch.compile(self.network) if self.device.compile else self.network
         )
-        self.sparsity = Sparsity(self.network) if train.sparse else None
         self.step, self.elapsed, self.views, self.skipped, self.stale = 0, 0.0, 0, 0, 0
         self.best = -1.0
         self.last_losses: dict[str, float] = {}
         self._mark = time.monotonic()
 
+    def _require_a_picture_each(self) -> None:
+        """InputError for a batch of which some process would get nothing."""
+        train = self.settings.train
+        batches = [phase.batch for phase in train.phases]
+        if not train.phases or train.phases[-1].until < 1:
+            batches.append(train.batch)
+        if min(batches) < self.processes.world:
+            raise InputError(
+                f"batch is {min(batches)}, expected at least one picture for each of the "
+                f"{self.processes.world} processes"
+            )
+
+    def _prune(self) -> Sparsity:
+        """Masks of the network's weights; InputError where there is nothing to prune."""
+        made = Sparsity(self.network)
+        if not made.masks:
+            raise InputError(
+                f"train.sparse: model.size {self.settings.model.size} has no convolution of "
+                f"{NARROWEST} channels or more to prune, expected a wider network"
+            )
+        return made
+
     # State ------------------------------------------------------------------------------------
     def state(self) -> dict[str, Any]:
-        """Everything a resumed run needs; data order and augmentation follow from the step."""
+        """Everything a resumed run needs; data order and random numbers follow from the step."""
         return {
             "settings": json.dumps(to_plain(self.settings)),
             "network": self.network.state_dict(),
@@ -133,27 +171,35 @@ class Trainer:
             "views": self.views,
             "skipped": self.skipped,
             "stale": self.stale,
-            "torch_rng": torch.get_rng_state(),
         }
 
     def restore(self, path: Path) -> None:
         """Continues from a checkpoint; InputError when it does not belong to these settings."""
-        state = read_checkpoint(path)
+        state = read_checkpoint(path, resumable=True)
+        was = json.loads(state["settings"]).get("train", {}).get("optimiser")
+        if was != self.settings.train.optimiser:
+            raise InputError(
+                f"{path}: train.optimiser was {was}, found {self.settings.train.optimiser}; "
+                "expected the same: what one optimiser remembers means nothing to another"
+            )
         try:
             self.network.load_state_dict(state["network"])
             self.average.model.load_state_dict(state["average"])
             for optimiser, saved in zip(self.optimisers, state["optimisers"], strict=True):
                 optimiser.load_state_dict(saved)
-        except (RuntimeError, ValueError, KeyError) as error:
+            if state["scaler"]:
+                self.scaler.load_state_dict(state["scaler"])
+        except (RuntimeError, ValueError, KeyError, TypeError) as error:
             raise InputError(
                 f"{path}: does not fit these settings: {str(error).splitlines()[0]}"
             ) from None
         self.average.updates = state["average_updates"]
-        if state.get("scaler"):
-            self.scaler.load_state_dict(state["scaler"])
-        if self.sparsity:
-            self.sparsity.masks.update(state["masks"])
-            self.sparsity.apply()
+        if self.sparsity and state["masks"]:
+            self.sparsity.take(state["masks"])
+        elif self.sparsity:
+            # A dense run goes on sparse: masks of its own weights, not of the fresh ones before.
+            self.sparsity = self._prune()
+            self.sparsity.apply_to(self.average.model)
         self.step, self.elapsed = state["step"], state["elapsed"]
         # Older runs kept the score of the first channel: the mean of several is another figure.
         comparable = state.get("best_of") == BEST_OF or len(self.settings.model.channels) == 1
@@ -163,7 +209,6 @@ class Trainer:
             state["skipped"],
             state.get("stale", 0),
         )
-        torch.set_rng_state(state["torch_rng"])
 
     def start_from(self, path: Path) -> None:
         """Takes the averaged weights of another run; the schedule starts anew.
@@ -171,13 +216,10 @@ class Trainer:
         Where that run knew other classes its class scores are left out: they start fresh, and a
         line of the log says so. InputError for weights of another network.
         """
-        weights = dict(read_checkpoint(path)["average"])
-        mine = self.network.state_dict()
-        fresh = [
-            key
-            for key, value in mine.items()
-            if key.startswith(CLASS_SCORES) and key in weights and weights[key].shape != value.shape
-        ]
+        state = read_checkpoint(path)
+        weights, mine = dict(state["average"]), self.network.state_dict()
+        other = not self._knows_classes_of(state)
+        fresh = [key for key in mine if other and key.startswith(CLASS_SCORES)]
         try:
             self.network.load_state_dict({**weights, **{key: mine[key] for key in fresh}})
         except RuntimeError as error:
@@ -186,9 +228,14 @@ class Trainer:
             ) from None
         if fresh:
             self.report.log(f"{path}: trained on other classes; the class scores start fresh")
-        self.average = Average(self.network, self.average.decay, self.average.tau)
         if self.settings.train.sparse:
-            self.sparsity = Sparsity(self.network)
+            self.sparsity = self._prune()
+        self.average = Average(self.network, self.average.decay, self.average.tau)
+
+    def _knows_classes_of(self, state: Mapping[str, Any]) -> bool:
+        """Whether each output of a checkpoint's network means what this one's means."""
+        theirs, mine = json.loads(state["settings"])["model"], to_plain(self.settings.model)
+        return all(theirs.get(key, []) == mine[key] for key in ("names", "group"))
 
     def save(self, name: str) -> None:
         """Writes a checkpoint, never half of one and never one with NaN in it."""
@@ -279,10 +326,13 @@ class Trainer:
             self.report.step(self, parts)
             if self.step % train.log_every == 0:
                 self.report.window(self, phase, *window.close())
-            if self.step % train.checkpoint_every == 0:
-                self.save(LAST)
-            if self.step % train.evaluate_every == 0 and not self.progress >= 1:
+            evaluated = self.step % train.evaluate_every == 0 and not self.progress >= 1
+            if evaluated:
                 yield self.evaluate()
+            # After the evaluation: a resumed run must know the best score so far.
+            if evaluated or self.step % train.checkpoint_every == 0:
+                self.save(LAST)
+            if evaluated:
                 window = _Window(self, loader)
                 self._mark = time.monotonic()
             if self.progress >= phase.until or self.finished:
@@ -300,13 +350,18 @@ class Trainer:
             optimiser.zero_grad(set_to_none=True)
         self.network.train()
         batch = batch.to(self.device.device)
+        self._seed_step()
+        # Batch statistics move in the forward pass, before anyone knows that the step is bad.
+        statistics = self._statistics()
+        before = [value.clone() for value in statistics]
         parts = self._losses(batch)
         self.scaler.scale(parts["total"]).backward()
         self.step += 1
         self.views += len(batch.images) * self.processes.world
+        # First the exchange, so that all processes see an overflow and scale alike afterwards.
+        self._exchange()
         for optimiser in self.optimisers:
             self.scaler.unscale_(optimiser)
-        self._exchange()
         norm = nn.utils.clip_grad_norm_(self.network.parameters(), train.clip)
         # One process with a NaN makes the exchanged gradient NaN on all: they skip together.
         finite = bool(torch.isfinite(norm))
@@ -316,8 +371,20 @@ class Trainer:
             if self.sparsity:
                 self.sparsity.apply()
             self.average.update(self.network)
+        else:
+            for value, old in zip(statistics, before, strict=True):
+                value.copy_(old)
         self.scaler.update()
         return {key: float(value.detach()) for key, value in parts.items()} if finite else {}
+
+    def _statistics(self) -> list[Tensor]:
+        """Float buffers of the network: the running means and variances of its batch norms."""
+        return [b for b in self.network.buffers() if b.dtype.is_floating_point]
+
+    def _seed_step(self) -> None:
+        """Random numbers of a step (torchvision's detectors sample anchors) follow from it."""
+        seed, processes = self.settings.train.seed, self.processes
+        torch.manual_seed((seed * 1_000_003 + self.step) * processes.world + processes.rank)
 
     def _losses(self, batch: Batch) -> dict[str, Tensor]:
         """Named losses and their "total"."""
@@ -334,12 +401,12 @@ class Trainer:
     def _exchange(self) -> None:
         """Makes gradients, batch-norm statistics and the clock those of all processes."""
         now = time.monotonic()
-        clock = torch.tensor([self.elapsed + now - self._mark], device=self.device.device)
+        # The seconds of this step only: a float32 sum of days no longer moves by milliseconds.
+        clock = torch.tensor([now - self._mark], device=self.device.device)
         self._mark = now
-        floats = [b for b in self.network.buffers() if b.dtype.is_floating_point]
         grads = [p.grad for p in self.network.parameters() if p.grad is not None]
-        self.processes.average([*grads, *floats, clock])
-        self.elapsed = float(clock)
+        self.processes.average([*grads, *self._statistics(), clock])
+        self.elapsed += float(clock)
 
     def evaluate(self) -> dict[str, float]:
         """Scores the average on all processes together; keeps it as best.pt when it is better.
@@ -396,14 +463,31 @@ class _Window:
         return result
 
 
-def read_checkpoint(path: Path) -> dict[str, Any]:
-    """A checkpoint's content; only tensors and plain values are read, never code."""
+def read_checkpoint(path: Path, resumable: bool = False) -> dict[str, Any]:
+    """A checkpoint's content; only tensors and plain values are read, never code.
+
+    resumable: all that a run needs to go on, not only settings and averaged weights.
+    """
     if not path.is_file():
         raise InputError(f"{path}: no such checkpoint")
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises several classes for a file that is none
-        raise InputError(f"{path}: not a checkpoint: {str(error).splitlines()[0][:200]}") from None
-    if not isinstance(state, dict) or not {"settings", "network", "average"} <= set(state):
+        text = str(error).partition(".")[0].partition("\n")[0][:200] or type(error).__name__
+        raise InputError(f"{path}: not a checkpoint: {text}") from None
+    if not isinstance(state, dict) or not set(state) >= set(CONTENT):
         raise InputError(f"{path}: not a checkpoint of a training run")
+    expected = {**CONTENT, **(RESUMABLE if resumable else {})}
+    wrong = [key for key, kind in expected.items() if not isinstance(state.get(key), kind)]
+    if wrong:
+        raise InputError(
+            f"{path}: {wrong[0]} is missing or of another kind, expected what "
+            f"{'a run writes to go on' if resumable else 'training writes'}"
+        )
+    try:
+        settings = json.loads(state["settings"])
+    except ValueError:
+        settings = None
+    if not isinstance(settings, dict) or not isinstance(settings.get("model"), dict):
+        raise InputError(f"{path}: its settings are not those of a training run")
     return state

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -76,16 +78,22 @@ def test_the_family_grows(size: str, millions: tuple[float, float]) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (ModelSettings(("car",), size="x"), "model.size is 'x', expected one of n, s, m, l"),
-        (ModelSettings(("car",), width=100), "model.width is 100, expected a multiple of 32"),
-        (ModelSettings(("car",), ("van",)), "'van' is none of car"),
+        ({"size": "x"}, "model.size is 'x', expected one of n, s, m, l"),
+        ({"width": 100}, "model.width is 100, expected a multiple of 32"),
+        ({"group": ("van",)}, "'van' is none of car"),
+        ({"names": ()}, "model.names is empty"),
+        ({"names": ("car", "car")}, "unique, found twice: car"),
+        (
+            {"names": ("car", "vehicle"), "group": ("car",)},
+            "model.group_name is 'vehicle', which is a class outside the group",
+        ),
     ],
 )
 def test_settings_that_describe_no_network_are_refused(
-    settings: ModelSettings, message: str
+    settings: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
-        make_network(settings)
+        make_network(ModelSettings(**{"names": ("car",), **settings}))
 
 
 def test_torchvision_detectors_train_and_predict_behind_the_same_interface() -> None:

@@ -40,6 +40,19 @@ def test_json_round_trip_keeps_everything() -> None:
         ({"version": 9}, "version is 9"),
         ({"strides": []}, "strides"),
         ({"exclusive": ["car"]}, "'car' is not one of"),
+        # What files from anywhere may claim.
+        ({"width": 10**9}, "width is 1000000000, expected a whole number from 1 to 16384"),
+        ({"height": 10**30}, "height is 10+, expected a whole number from 1 to 16384"),
+        ({"max_detections": 10**30}, "max_detections is 10+, expected"),
+        ({"std": [1e-300, 1, 1]}, "std"),
+        ({"mean": [1e39, 0, 0]}, "mean"),
+        ({"mean": [10**400, 0, 0]}, "mean"),
+        ({"score_threshold": 10**400}, "score_threshold is 10+"),
+        ({"input_name": ["images"]}, "input_name is .'images'., expected a text"),
+        ({"exclusive": [1]}, "non-empty strings"),
+        ({"provenance": [1]}, "provenance is .1., expected keys and values"),
+        ({"strides": [8, True]}, "strides"),
+        ({"version": True}, "version is True"),
     ],
 )
 def test_a_wrong_field_is_named_with_what_was_found(
@@ -50,7 +63,7 @@ def test_a_wrong_field_is_named_with_what_was_found(
         ModelContract.from_mapping(data)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"width": 3}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"width": 3}', "[" * 100_000])
 def test_text_that_is_no_contract_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="contract"):
         ModelContract.from_json(text)

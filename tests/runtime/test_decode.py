@@ -41,6 +41,31 @@ def test_rows_that_are_not_finite_are_dropped_and_counted() -> None:  # C28, fra
     assert found.valid
 
 
+@pytest.mark.parametrize("count", [-3.0, 6.0, np.nan, np.inf])
+def test_a_senseless_count_of_rows_is_invalid_and_not_empty(count: float) -> None:
+    outputs = {
+        "num_dets": np.array([[count]], np.float32),
+        "boxes": np.ones((1, 5, 4), np.float32),
+        "scores": np.ones((1, 5), np.float32),
+        "classes": np.zeros((1, 5), np.float32),
+    }
+    found = postprocess(outputs, contract("num_dets"), [IDENTITY])[0]
+    assert not found.valid and "model output invalid" in found.reason
+
+
+def test_results_of_another_number_of_pictures_are_refused() -> None:
+    for rows, resizes in ((1, [IDENTITY] * 2), (3, [IDENTITY])):
+        outputs = {
+            "boxes": np.ones((rows, 5, 4), np.float32),
+            "scores": np.ones((rows, 5, 2), np.float32),
+        }
+        with pytest.raises(InputError, match=f"results of {rows} pictures, expected"):
+            postprocess(outputs, contract("decoded"), resizes)
+    # What a convention does not read may have any shape.
+    beside = {**rows_to_e2e([(10, 10, 50, 50, 0.9, 0)]), "count": np.zeros(7, np.int64)}
+    assert len(postprocess(beside, contract("e2e"), [IDENTITY])[0]) == 1
+
+
 @pytest.mark.parametrize("convention", ["e2e", "decoded"])
 def test_a_frame_of_nan_is_invalid_and_not_empty(convention: str) -> None:  # C28, frame 2
     outputs = {

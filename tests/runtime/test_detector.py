@@ -59,8 +59,10 @@ def test_thresholds_and_classes_are_validated_when_set(detector: Detector) -> No
         ("iou_threshold", "high"),
         ("max_detections", 0),
         ("classes", ["brigt"]),
+        ("classes", []),
+        ("classes", "bright"),
     ):
-        with pytest.raises(InputError, match="brigt" if name == "classes" else name):
+        with pytest.raises(InputError, match="brigt" if value == ["brigt"] else name):
             setattr(detector, name, value)
     detector.classes = ["dark"]
     assert len(detector(picture_with_bright_cell(1, 1))) == 0
@@ -95,6 +97,11 @@ def test_a_contract_that_does_not_fit_the_outputs_is_refused_at_load(tmp_path: P
     model = fixed_outputs(tmp_path / "m.onnx", contract, outputs)
     with pytest.raises(InputError, match="2 classes, but its contract names 3"):
         Detector(model)
+
+
+def test_a_number_of_threads_below_zero_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="threads is -3"):
+        Detector(bright_cell_detector(tmp_path / "m.onnx"), threads=-3)
 
 
 def test_a_foreign_file_needs_a_declaration(tmp_path: Path) -> None:

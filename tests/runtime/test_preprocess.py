@@ -38,8 +38,9 @@ def test_16_bit_keeps_its_whole_range() -> None:  # C31 c
         PICTURE[:, :, ::-1],
         PICTURE[::2, 3:31],
         PICTURE.transpose(1, 0, 2),
+        np.lib.stride_tricks.as_strided(PICTURE.reshape(-1), (6, 10, 3), (3, 3, 1)),
     ],
-    ids=["mirrored", "upside down", "channels swapped", "cut out", "transposed"],
+    ids=["mirrored", "upside down", "channels swapped", "cut out", "transposed", "overlapping"],
 )
 def test_views_give_the_same_tensor_as_their_copies(view: np.ndarray) -> None:  # C31 d
     contract = ModelContract(names=("a",), width=64, height=32)

@@ -86,6 +86,33 @@ def test_background_is_punished_unless_a_region_forbids_it() -> None:
     assert bool((corner[centre, 0] == 0).all()) and bool((corner[ANCHORS[:, 0] > 40, 0] > 0).all())
 
 
+def test_a_cut_object_is_background_for_no_class_of_many() -> None:
+    names = tuple(f"class {number}" for number in range(12))
+    model = ModelSettings(names, width=64, height=64)
+    picture = Picture(
+        Path("a.png"),
+        64,
+        64,
+        np.array([[10, 10, 30, 30]], np.float32),
+        np.array([11]),
+        np.zeros((0, 6), np.float32),
+    )
+    closer = replace(AugmentSettings.none(), scale=(2.4, 2.4), keep_visible=0.99)
+    example = place(
+        np.zeros((64, 64, 3), np.uint8), picture, 64, 64, np.random.default_rng(0), closer
+    )
+    assert len(example.boxes) == 0 and len(example.regions)
+    logits = torch.zeros(1, len(ANCHORS), len(names), requires_grad=True)
+    loss = DetectionLoss(model, LossSettings(), AssignSettings())
+    loss(squares(), logits, Batch.stack([example]))["total"].backward()
+    assert logits.grad is not None
+    x1, y1, x2, y2 = example.regions[0, :4]
+    inside = (ANCHORS[:, 0] < x2) & (ANCHORS[:, 1] < y2)
+    assert bool(inside.any()) and x1 == y1 == 0
+    assert bool((logits.grad[0, inside] == 0).all())
+    assert bool((logits.grad[0, ANCHORS[:, 0] > x2 + 32] > 0).all())
+
+
 def test_only_predictions_up_to_the_region_s_area_go_unpunished() -> None:
     gradient = score_gradient([[0, 0, 64, 64, 0, 100.0]])
     small = ANCHORS[:, 2] == 8  # 64 square pixels each; the next level has 256

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from perception.cli import main
+from perception.contract import ModelContract
 from perception.errors import InputError
 from perception.models.settings import ModelSettings
 from perception.train.augment import AugmentSettings, place
@@ -20,7 +21,7 @@ from perception.train.sets import KIND_UNKNOWN, Picture, SetSettings, read_set
 from perception.train.settings import DataSettings, RunSettings, TeacherSettings
 from perception.train.teacher import fill_labels, find
 from tests.datasets.made import damaged_jpeg, picture
-from tests.onnx_models import bright_cell_detector
+from tests.onnx_models import bright_cell_detector, fixed_outputs
 
 MODEL = ModelSettings(("car", "truck", "person"), ("car", "truck"))
 
@@ -238,6 +239,32 @@ def test_a_teacher_finds_the_pictures_of_cocos_own_layout(tmp_path: Path) -> Non
     )
     with pytest.raises(InputError, match="no such COCO json, which fill_above needs"):
         fill_labels(folder)
+
+
+def test_another_teacher_of_the_same_size_is_asked_anew(tmp_path: Path) -> None:
+    write_set(tmp_path, [], 64)
+    contract = ModelContract(names=("a",), width=64, height=64)
+    found = []
+    for edge in (16.0, 32.0):
+        boxes = np.array([[[0, 0, edge, edge]]])
+        outputs = {"boxes": boxes, "scores": np.ones((1, 1, 1))}
+        fixed_outputs(tmp_path / "teacher.onnx", contract, outputs)
+        settings = RunSettings(
+            MODEL,
+            DataSettings(
+                str(tmp_path),
+                (SetSettings("set.json", {"tram": "ignore"}, fill_above={"person": 0.5}),),
+                cache=str(tmp_path / "cache"),
+                teacher=TeacherSettings(str(tmp_path / "teacher.onnx"), classes={"a": "person"}),
+            ),
+        )
+        (one,) = fill_labels(settings).data.train
+        found.append(read_set(one, MODEL, tmp_path)[0].boxes.tolist())
+    assert found == [[[0, 0, 16, 16]], [[0, 0, 32, 32]]]
+    broken = {"boxes": boxes * np.nan, "scores": np.ones((1, 1, 1))}
+    fixed_outputs(tmp_path / "teacher.onnx", contract, broken)
+    with pytest.raises(InputError, match="a.png: the teacher gives no usable result"):
+        fill_labels(settings)
 
 
 def test_a_rider_that_a_teacher_finds_is_neither_taught_nor_punished(tmp_path: Path) -> None:

@@ -57,7 +57,8 @@ def test_a_wrong_override_is_refused_by_name(tmp_path: Path, override: str, mess
         read_settings(write(tmp_path), [override])
 
 
-PHASE = "train.phases=[{until: 1.0, width: 64, height: 64}]"
+SQUARE = "width: 64, height: 64"
+PHASE = f"train.phases=[{{until: 1.0, {SQUARE}}}]"
 
 
 @pytest.mark.parametrize(
@@ -73,6 +74,16 @@ PHASE = "train.phases=[{until: 1.0, width: 64, height: 64}]"
         ("train.phases.0.width=63", r"phases\[0\]: width is 63, expected a multiple of 32"),
         ("train.phases.0.until=0", r"phases\[0\]: until is 0.0, expected a number above 0"),
         ("data=3", "data: expected keys and values, found 3"),
+        ("train.seed=4294967296", "train: seed is 4294967296, expected at most 4294967295"),
+        (
+            f"train.phases=[{{until: 0.5, {SQUARE}}}, {{until: 0.3, {SQUARE}}}]",
+            r"phases end at \[0.5, 0.3\], expected each later than the one before",
+        ),
+        ("loss.score=-1", "loss: score is -1.0, expected at least 0"),
+        ("assign.top_k=0", "assign: top_k is 0, expected at least 1"),
+        ("model.names=[a, a]", "model: class names must be unique, found twice: a"),
+        ("model.width=65", "model: model.width is 65, expected a multiple of 32"),
+        ("data.augment.aspect=1000", "augment: aspect is 1000.0, expected 0 to 1"),
         ("data.threads=0", "data: threads is 0, expected at least 1"),
         ("data.augment.flip=50", "augment: flip is 50.0, expected 0 to 1"),
         ("data.augment.scale=[2, 1]", "augment: scale is 2.0, 1.0, expected two zooms"),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import math
 import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +20,19 @@ import torch
 import yaml
 
 from perception.cli import main
-from perception.errors import WaysightError
+from perception.errors import InputError, WaysightError
+from perception.export.build import load_run
 from perception.models.network import Network
 from perception.models.settings import ModelSettings
 from perception.train.assign import AssignSettings
 from perception.train.augment import Example
+from perception.train.distributed import Processes
 from perception.train.loader import Batch
 from perception.train.loss import DetectionLoss, LossSettings
 from perception.train.sets import SetSettings
 from perception.train.settings import RunSettings, build
 from perception.train.sources import load_source, load_val, remarks, val_names
+from perception.train.sparsity import is_24, mask_24, sparse_layers
 from perception.train.trainer import BEST, LAST, Report, Trainer
 from tests.train.conftest import plain_settings
 
@@ -117,6 +122,167 @@ def test_a_resumed_run_equals_the_unbroken_one(tiny_settings: RunSettings, tmp_p
             ), key
 
 
+def test_a_resumed_run_knows_the_best_score_so_far(
+    tiny_settings: RunSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = dataclasses.replace(
+        tiny_settings,
+        train=dataclasses.replace(tiny_settings.train, evaluate_every=2, checkpoint_every=2),
+    )
+    scores = iter([0.5, 0.3, 0.2])
+    monkeypatch.setattr(
+        "perception.train.trainer.validate", lambda *a, **k: {"vehicle/mean": next(scores)}
+    )
+    first = trainer(settings, tmp_path)
+    stop_after(first, 3)
+    with pytest.raises(KeyboardInterrupt):
+        first.run()
+    again = trainer(settings, tmp_path)
+    again.restore(tmp_path / LAST)
+    again.run()
+    assert again.best == 0.5
+    assert torch.load(tmp_path / BEST, weights_only=True)["step"] == 2
+
+
+def test_a_run_does_not_go_on_with_another_optimiser(
+    tiny_settings: RunSettings, tmp_path: Path
+) -> None:
+    trainer(tiny_settings, tmp_path).save(LAST)
+    other = dataclasses.replace(
+        tiny_settings, train=dataclasses.replace(tiny_settings.train, optimiser="sgd")
+    )
+    with pytest.raises(InputError, match="train.optimiser was adamw, found sgd"):
+        trainer(other, tmp_path).restore(tmp_path / LAST)
+
+
+def test_random_numbers_of_a_step_do_not_depend_on_the_steps_before(
+    tiny_settings: RunSettings, tmp_path: Path
+) -> None:
+    """torchvision's detectors sample anchors with torch's generator, in every process its own."""
+    run = trainer(tiny_settings, tmp_path)
+    drawn = []
+    for used in (0, 5):
+        torch.rand(used)
+        run.step = 3
+        run._seed_step()
+        drawn.append(torch.rand(4))
+    assert torch.equal(drawn[0], drawn[1])
+
+
+def test_the_clock_of_a_long_run_still_moves(tiny_settings: RunSettings, tmp_path: Path) -> None:
+    run = trainer(tiny_settings, tmp_path)
+    run.elapsed = 1e6  # eleven days: neighbouring float32 numbers are 0.06 s apart
+    for _ in range(100):
+        run._mark = time.monotonic() - 0.02
+        run._exchange()
+    assert run.elapsed - 1e6 > 1.9
+
+
+def spoil(name: str, value: Any) -> Callable[[dict[str, Any]], bytes]:
+    def written(state: dict[str, Any]) -> bytes:
+        out = io.BytesIO()
+        torch.save({**state, name: value}, out)
+        return out.getvalue()
+
+    return written
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        lambda state: b"",
+        lambda state: b"garbage",
+        spoil("settings", "{"),
+        spoil("settings", "[]"),
+        spoil("settings", 5),
+        spoil("average", [1]),
+    ],
+    ids=["empty", "no archive", "not JSON", "a list", "a number", "weights in a list"],
+)
+@pytest.mark.parametrize("command", ["train --resume", "export"])
+def test_what_is_no_checkpoint_gives_one_sentence(
+    tiny_settings: RunSettings,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    content: Callable[[dict[str, Any]], bytes],
+    command: str,
+) -> None:
+    state = trainer(tiny_settings, tmp_path).state()
+    (tmp_path / LAST).write_bytes(content(state))
+    assert main([*command.split(), str(tmp_path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert str(tmp_path / LAST) in line
+
+
+def test_a_checkpoint_without_what_a_run_needs_to_go_on_is_refused(
+    tiny_settings: RunSettings, tmp_path: Path
+) -> None:
+    state = trainer(tiny_settings, tmp_path).state()
+    del state["step"]
+    torch.save(state, tmp_path / LAST)
+    with pytest.raises(InputError, match="step is missing or of another kind"):
+        trainer(tiny_settings, tmp_path / "again").restore(tmp_path / LAST)
+
+
+def test_every_process_needs_a_picture_of_each_batch(
+    tiny_settings: RunSettings, tmp_path: Path
+) -> None:
+    small = dataclasses.replace(
+        tiny_settings, train=dataclasses.replace(tiny_settings.train, batch=1)
+    )
+    source, val = load_source(small), load_val(small)
+    with pytest.raises(InputError, match="batch is 1, expected .* each of the 2 processes"):
+        Trainer(small, tmp_path, source, val, processes=Processes(0, 2))
+
+
+def sparse_settings(settings: RunSettings, **train: Any) -> RunSettings:
+    return dataclasses.replace(
+        settings,
+        model=dataclasses.replace(settings.model, size="s"),
+        train=dataclasses.replace(settings.train, steps=2, batch=2, **train),
+    )
+
+
+def all_24(network: torch.nn.Module) -> bool:
+    return all(is_24(layer.weight) for layer in sparse_layers(network).values())
+
+
+def test_a_sparse_run_gives_sparse_averaged_weights(
+    tiny_settings: RunSettings, tmp_path: Path
+) -> None:
+    dense = trainer(sparse_settings(tiny_settings), tmp_path / "dense")
+    dense.run()
+    assert not all_24(dense.average.model)
+    sparse = sparse_settings(tiny_settings, sparse=True, ema_decay=0.9, ema_tau=1.0)
+    fresh = trainer(sparse, tmp_path / "fresh")
+    fresh.run()
+    started = trainer(sparse, tmp_path / "started")
+    started.start_from(tmp_path / "dense" / LAST)
+    resumed = trainer(
+        dataclasses.replace(sparse, train=dataclasses.replace(sparse.train, steps=3)),
+        tmp_path / "resumed",
+    )
+    resumed.restore(tmp_path / "dense" / LAST)
+    assert resumed.sparsity is not None
+    for name, layer in sparse_layers(dense.network).items():
+        assert torch.equal(resumed.sparsity.masks[name], mask_24(layer.weight)), name
+    for run in (started, resumed):
+        run.run()
+    for run in (fresh, started, resumed):
+        assert all_24(run.network) and all_24(run.average.model)
+    load_run(tmp_path / "fresh")
+
+
+def test_a_network_without_wide_layers_is_not_called_sparse(
+    tiny_settings: RunSettings, tmp_path: Path
+) -> None:
+    sparse = dataclasses.replace(
+        tiny_settings, train=dataclasses.replace(tiny_settings.train, sparse=True)
+    )
+    with pytest.raises(InputError, match="model.size n has no convolution of 256 channels"):
+        trainer(sparse, tmp_path)
+
+
 def stop_after(run: Trainer, steps: int) -> None:
     update = run._update
 
@@ -147,6 +313,14 @@ def test_weights_of_other_classes_lend_all_but_the_class_scores(
         if not key.startswith("head.score.")
     )
     assert any("class scores start fresh" in line for line in told)
+    # As many classes, but others: the shapes agree, the meanings do not.
+    renamed = dataclasses.replace(tiny_settings.model, names=("person", "car", "truck"))
+    third = trainer(
+        dataclasses.replace(tiny_settings, model=renamed), tmp_path / "third", told.append
+    )
+    fresh = third.network.state_dict()["head.score.0.weight"].clone()
+    third.start_from(tmp_path / "first" / LAST)
+    assert torch.equal(third.network.state_dict()["head.score.0.weight"], fresh)
 
 
 def test_a_loss_that_is_not_finite_is_skipped_and_counted(
@@ -167,6 +341,27 @@ def test_a_loss_that_is_not_finite_is_skipped_and_counted(
             state = torch.load(tmp_path / name, weights_only=True)
             assert all(bool(torch.isfinite(v).all()) for v in state["network"].values())
             assert all(bool(torch.isfinite(v).all()) for v in state["average"].values())
+
+
+def test_pixels_that_are_not_finite_do_not_spoil_batch_statistics(
+    tiny_settings: RunSettings, tmp_path: Path
+) -> None:
+    # C15: the forward pass has moved the running means before the loss is known.
+    run = trainer(tiny_settings, tmp_path)
+    losses = run._losses
+
+    def spoiled(batch: Batch) -> dict[str, torch.Tensor]:
+        if run.step == 3:
+            pixels = torch.full(batch.images.shape, math.nan)
+            batch = dataclasses.replace(batch, images=pixels)
+        return losses(batch)
+
+    run._losses = spoiled  # type: ignore[method-assign]
+    run.run()
+    assert run.skipped == 1
+    state = torch.load(tmp_path / LAST, weights_only=True)
+    for weights in (state["network"], state["average"]):
+        assert all(bool(torch.isfinite(value).all()) for value in weights.values())
 
 
 def test_too_many_bad_steps_stop_the_run(tiny_settings: RunSettings, tmp_path: Path) -> None:
