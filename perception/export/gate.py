@@ -47,10 +47,16 @@ class Verdict:
     kept: bool
     reason: str
 
+    @classmethod
+    def not_made(cls, precision: str, reason: str) -> Verdict:
+        """For a build that its converter could not make."""
+        return cls(precision, float("nan"), {}, False, f"cannot be made of this graph: {reason}")
+
     def to_plain(self) -> dict[str, Any]:
-        """For JSON; AP that could not be measured is null."""
+        """For JSON; what could not be measured is null."""
         ap50 = {channel: None if np.isnan(ap) else ap for channel, ap in self.ap50.items()}
-        return {**asdict(self), "ap50": ap50}
+        milliseconds = None if np.isnan(self.milliseconds) else self.milliseconds
+        return {**asdict(self), "ap50": ap50, "milliseconds": milliseconds}
 
 
 @dataclass(frozen=True, slots=True)

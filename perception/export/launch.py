@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from perception.contract import ModelContract
-from perception.errors import InputError
+from perception.errors import InputError, WaysightError
 from perception.export import gate
 from perception.export.build import load_run, make_float32, read_pictures
 from perception.export.onnx_file import save
@@ -127,7 +128,19 @@ def _precision(
         ),
     }
     wanted = ["float16", "int8"] if settings.precision == "auto" else [settings.precision]
-    made = {"float32": float32, **{name: makers[name]() for name in wanted}}
+    made, failed = {"float32": float32}, list[gate.Verdict]()
+    for name in wanted:
+        try:
+            made[name] = makers[name]()
+        except WaysightError:
+            raise
+        except Exception as error:  # each converter raises its own for a graph it cannot turn
+            text = " ".join(str(error).split())[:200]
+            if settings.precision != "auto":
+                raise ExportRefused(
+                    f"export: {name} cannot be made of this graph: {text}; no file written"
+                ) from None
+            failed.append(gate.Verdict.not_made(name, text))
     if not scored:
         raise ExportRefused(
             f"export: precision {settings.precision} needs labelled validation pictures to prove "
@@ -142,7 +155,7 @@ def _precision(
     if settings.precision == "auto":
         verdicts = gate.choose(builds, settings.max_ap_loss)
         kept = next(v.precision for v in verdicts if v.kept)
-        return made[kept], verdicts
+        return made[kept], verdicts + failed
     loss = gate.worst_loss(*builds)
     if not loss.ap50 < settings.max_ap_loss:
         raise ExportRefused(
@@ -164,7 +177,7 @@ def _table(console: Console, verdicts: list[gate.Verdict]) -> None:
     for v in verdicts:
         table.add_row(
             v.precision,
-            f"{v.milliseconds:.2f}",
+            "" if math.isnan(v.milliseconds) else f"{v.milliseconds:.2f}",
             ", ".join(f"{channel} {ap:.3f}" for channel, ap in v.ap50.items()) or "not measured",
             "yes" if v.kept else "no",
             v.reason,

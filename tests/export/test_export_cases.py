@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+from perception.cli import main
 from perception.contract import METADATA_KEY, ModelContract
 from perception.detections import Detections
 from perception.errors import InputError
@@ -28,10 +29,10 @@ from perception.export.gate import (
 )
 from perception.export.gmac import layers, parameter_count
 from perception.export.graph import Exported
-from perception.export.launch import calibration_files, validation_pictures
+from perception.export.launch import calibration_files, export_run, validation_pictures
 from perception.export.onnx_file import embed, save
 from perception.export.precision import last_layers, to_float16, to_int8
-from perception.export.settings import ExportSettings, Form
+from perception.export.settings import ExportSettings, Form, Precision
 from perception.export.verify import ExportRefused, compare, require_sparse, torch_outputs
 from perception.frame import Frame
 from perception.models import make_network
@@ -361,6 +362,40 @@ def test_a_file_that_lost_its_sparsity_is_refused() -> None:
     assert require_sparse(make_float32(network, ExportSettings(), {})[1]) > 2
 
 
+@pytest.mark.parametrize("precision", ["auto", "float16"])
+def test_a_build_that_cannot_be_made_is_refused_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: Precision
+) -> None:
+    """The converter to float16 gives up on the graphs of torchvision's detectors."""
+
+    def fails(model: onnx.ModelProto) -> onnx.ModelProto:
+        raise RuntimeError("Graph is not a DAG")
+
+    monkeypatch.setattr("perception.export.launch.to_float16", fails)
+    monkeypatch.setattr(
+        "perception.export.launch.load_run", lambda run: (lively(), run_on(tmp_path))
+    )
+    draw_set(tmp_path / "val.json", 4, MODEL.names, seed=1, size=(96, 96))
+    settings = ExportSettings(precision=precision, max_ap_loss=1.0)
+    out = tmp_path / "model.onnx"
+    if precision == "float16":
+        with pytest.raises(ExportRefused, match="float16 cannot be made .*not a DAG; no file"):
+            export_run(tmp_path, out, settings, None)
+        assert not out.exists()
+        return
+    report = export_run(tmp_path, out, settings, None)
+    by_name = {build["precision"]: build for build in report["builds"]}
+    assert "not a DAG" in by_name["float16"]["reason"] and not by_name["float16"]["kept"]
+    assert by_name["float16"]["milliseconds"] is None and {"float32", "int8"} < set(by_name)
+    json.dumps(report, allow_nan=False)
+    assert Detector(out).names == MODEL.names
+
+
+def run_on(root: Path) -> RunSettings:
+    val = (SetSettings("val.json", annotated=MODEL.channels),)
+    return RunSettings(MODEL, DataSettings(str(root), val=val))
+
+
 def test_a_detector_of_torchvision_exports_and_agrees() -> None:
     pytest.importorskip("torchvision", reason="torchvision is in the train extra")
     torch.manual_seed(0)
@@ -378,3 +413,18 @@ def test_a_detector_of_torchvision_exports_and_agrees() -> None:
     module, file, contract = make_float32(network.eval(), ExportSettings(), {})
     difference = compare(module, file, contract, pictures(2), 1e-3, 0.5)
     assert difference.rows > 100
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--size", "²56x64", "expected WIDTHxHEIGHT"),
+        ("--max-ap-loss", "nan", "--max-ap-loss is nan, expected above 0"),
+        ("--max-ap-loss", "-1", "--max-ap-loss is -1.0, expected above 0"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str, value: str, message: str
+) -> None:
+    assert main(["export", str(tmp_path), option, value]) == 2
+    assert message in capsys.readouterr().err

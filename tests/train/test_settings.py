@@ -50,11 +50,12 @@ def test_an_override_reaches_into_a_list(tmp_path: Path) -> None:
         ("train.steps=many", "steps: expected int, found 'many'"),
         ("train.steps=true", "steps: expected int, found True"),
         ("train.steps", "expected key=value"),
+        ("train.phases.².batch=1", r"train\.phases\.² is not in the list"),
     ],
 )
 def test_a_wrong_override_is_refused_by_name(tmp_path: Path, override: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        read_settings(write(tmp_path), [override])
+        read_settings(write(tmp_path), [PHASE, override])
 
 
 SQUARE = "width: 64, height: 64"
