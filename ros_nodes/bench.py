@@ -27,6 +27,7 @@ from rclpy.parameter import Parameter
 from rclpy.task import Future
 from vision_msgs.msg import Detection2DArray, Detection3DArray
 
+from perception.contract import ModelContract
 from perception.errors import InputError, WaysightError
 from perception.frame import Frame
 from perception.runtime.detector import Detector
@@ -107,9 +108,19 @@ def pictures(width: int, height: int, clip: Path | None) -> list[npt.NDArray[np.
     return found
 
 
-def bare_rate(load: Load, images: Sequence[npt.NDArray[np.uint8]], seconds: float) -> float:
-    """Pictures a second of the ONNX Runtime session alone on these pictures, ready as tensors."""
-    detector = Detector(load.model, device=load.device, allow_fallback=load.allow_fallback)
+def bare_rate(
+    load: Load,
+    images: Sequence[npt.NDArray[np.uint8]],
+    seconds: float,
+    contract: ModelContract | None = None,
+) -> float:
+    """Pictures a second of the ONNX Runtime session alone on these pictures, ready as tensors.
+
+    contract: the declaration of a foreign file that has none in or beside it.
+    """
+    detector = Detector(
+        load.model, device=load.device, allow_fallback=load.allow_fallback, contract=contract
+    )
     prepare = Preprocessor(detector.contract)
     feeds = [{detector.contract.input_name: prepare([Frame(i)])[0].copy()} for i in images]
     session = Session(

@@ -167,7 +167,7 @@ def bench_model(args: argparse.Namespace) -> dict[str, Any]:
                     "p90": round(float(p90), 3),
                     "p99": round(float(p99), 3),
                 },
-                "session_fps": round(bare_rate(load, images, args.seconds), 1),
+                "session_fps": round(bare_rate(load, images, args.seconds, detector.contract), 1),
             }
         )
     return {"size": args.size, "models": rows, "machine": machine()}

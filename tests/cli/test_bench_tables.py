@@ -2,9 +2,11 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from perception.cli import bench, main
+from tests.onnx_models import fixed_outputs
 
 pytest.importorskip("onnxruntime", reason="needs ONNX Runtime: pip install waysight[cpu]")
 
@@ -20,6 +22,20 @@ def test_a_model_is_shown_with_its_percentiles(tmp_path, monkeypatch, capsys):
     assert "p50 / p90 / p99 ms" in shown
     assert " / ".join(str(latency[key]) for key in ("p50", "p90", "p99")) in shown
     assert "{" not in shown
+
+
+def test_a_foreign_model_is_timed_by_a_declaration_that_lies_elsewhere(tmp_path):
+    pytest.importorskip("rclpy", reason="needs ROS 2: pip install waysight[ros]")
+    folder = tmp_path / "models"
+    folder.mkdir()
+    outputs = {"output0": np.zeros((1, 6, 5))}
+    model = fixed_outputs(folder / "foreign.onnx", None, outputs)
+    declared = tmp_path / "foreign.contract.yaml"
+    declared.write_text("names: [a, b]\nwidth: 64\nheight: 48\nconvention: yolov8\n")
+    command = ["bench", "model", str(model), "--contract", str(declared), "--size", "64x48"]
+    out = tmp_path / "out.json"
+    assert main([*command, "--seconds", "0.1", "--json", str(out)]) == 0
+    assert json.loads(out.read_text())["models"][0]["session_fps"] > 0
 
 
 def test_a_node_is_shown_without_mappings(monkeypatch, capsys):
