@@ -119,11 +119,17 @@ def open_source(path: str | Path) -> Source:
             raise InputError(f"{path}: folder without pictures ({suffixes})")
         return Source(pictures, len(pictures))
     if not path.is_file():
-        raise InputError(f"{path}: no such file or folder")
+        live = "; cameras are read by `waysight run road --source`" if _is_camera(path) else ""
+        raise InputError(f"{path}: no such file or folder{live}")
     if path.suffix.lower() in PICTURE_SUFFIXES:
         read_picture(path)
         return Source([path], 1)
     return _open_video(path)
+
+
+def _is_camera(path: Path) -> bool:
+    """Whether it looks like a device, or like an address that became a path."""
+    return path.parts[:2] == ("/", "dev") or path.parts[:1] in (("rtsp:",), ("http:",), ("https:",))
 
 
 def _open_video(path: Path) -> Source:

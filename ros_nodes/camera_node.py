@@ -1,4 +1,4 @@
-"""Camera: a video, a picture folder, a V4L2 device or a bag to Image and CameraInfo."""
+"""Camera: a video, pictures, a device, a network camera or a bag to Image and CameraInfo."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ class CameraParameters(NodeParameters):
     """Parameters of the camera node."""
 
     source: str = parameter(
-        "", "Video file, picture folder, rosbag2 bag, MCAP file, or device such as /dev/video0"
+        "",
+        "Video file, picture folder, rosbag2 bag, MCAP file, device such as /dev/video0, or camera "
+        "on the network such as rtsp://name:password@host/path (rtsp, http, tcp, udp)",
     )
     bag_topic: str = parameter("", "Image topic of a bag that has several")
     rate: float | None = parameter(
@@ -92,7 +94,9 @@ class CameraParameters(NodeParameters):
 
     def __post_init__(self) -> None:
         if not self.source:
-            raise InputError("parameter 'source': got '', expected a video, folder, bag or device")
+            raise InputError(
+                "parameter 'source': got '', expected a video, folder, bag, device or address"
+            )
         if self.publish_clock and self.stamps != "source":
             raise InputError(
                 f"parameter 'publish_clock': got true with stamps '{self.stamps}', expected stamps "

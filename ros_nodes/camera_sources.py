@@ -1,4 +1,4 @@
-"""What a camera node can read: video files, picture folders, V4L2 devices and rosbag2 bags."""
+"""What a camera node can read: videos, picture folders, V4L2 devices, network cameras and bags."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import numpy as np
 from perception.errors import InputError
 from perception.frame import Frame
 from perception.sources import NANOSECONDS, open_source
+from ros_nodes.network_camera import StreamLost, is_network, pictures
 
 FOLDER_RATE = 10.0
 """Pictures a second of a folder, which names none itself."""
@@ -55,7 +56,8 @@ class Feed:
 def open_feed(
     source: str, *, bag_topic: str = "", width: int = 0, height: int = 0, rate: float | None = None
 ) -> Feed:
-    """Open a source by what it is: /dev/video*, a rosbag2 folder or file, a folder, a video.
+    """Open a source by what it is: /dev/video*, an address such as rtsp://camera/1, a rosbag2
+    folder or file, a folder, a video.
 
     A file of a rosbag2 folder stands for the whole bag; an .mcap of the recorder stands alone.
 
@@ -65,6 +67,8 @@ def open_feed(
     does not answer.
     """
     path = Path(source)
+    if is_network(source):
+        return _network(source)
     if source.startswith("/dev/"):
         return _device(source, width, height, rate)
     if path.suffix in (".mcap", ".db3") or (path / "metadata.yaml").is_file():
@@ -113,6 +117,19 @@ def _device(source: str, width: int, height: int, rate: float | None) -> Feed:
             capture.release()
 
     return Feed(None, True, frames)
+
+
+def _network(url: str) -> Feed:
+    problems: list[str] = []
+
+    def frames() -> Iterator[tuple[int, Frame]]:
+        try:
+            for frame in pictures(url, problems):
+                yield 0, frame
+        except StreamLost as error:
+            raise CameraLost(str(error)) from None
+
+    return Feed(None, True, frames, problems)
 
 
 def _bag(path: Path, topic: str) -> Feed:

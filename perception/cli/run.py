@@ -15,6 +15,7 @@ from perception.cli import run_factory
 from perception.errors import InputError
 from perception.files import write_json
 from ros_nodes.graph import Graph, adapt, find_graph, parse_settings, read_graph
+from ros_nodes.network_camera import is_network
 from ros_nodes.supervisor import EXIT_BAD_INPUT, Supervisor
 
 _JSON_HELP = (
@@ -30,7 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--config", type=Path, metavar="YAML", help="graph file to use in place of the shipped one"
     )
     parser.add_argument(
-        "--source", help="what the camera reads: video, folder, bag, or device such as /dev/video0"
+        "--source",
+        help="what the camera reads: video, folder, bag, device such as /dev/video0, or network "
+        "camera such as rtsp://host/path",
     )
     parser.add_argument(
         "--image-topic",
@@ -102,7 +105,7 @@ def graph_of(args: argparse.Namespace) -> Graph:
 
 def check_source(source: str) -> None:
     """Refuse a source that does not exist before any process starts."""
-    if not Path(source).exists():
+    if not is_network(source) and not Path(source).exists():
         raise InputError(f"{source}: no such file, folder or device")
 
 
