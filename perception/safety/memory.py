@@ -207,7 +207,10 @@ class Memory:
         drift = missing.quick - missing.slow
         moves = np.hypot(drift[:, 0], drift[:, 1]) > LEAVING * (SLOW - QUICK)
         hides = vanished & held & ~doubled & (missing.seen >= SETTLED)
-        hides &= sight.misses(missing.rows) & ~(moves & sight.leads_out(missing.quick, drift))
+        # The running means lag behind by their time constants; without the lag whoever crosses
+        # quickly would seem to be still well inside the picture when they leave it.
+        places = missing.quick + drift * (QUICK / (SLOW - QUICK))
+        hides &= sight.misses(missing.rows) & ~(moves & sight.leads_out(places, drift))
         numbers = np.where(hides, self._numbers + np.cumsum(hides), missing.number)
         self._numbers += int(hides.sum())
         return replace(missing, number=numbers)[~doubled]

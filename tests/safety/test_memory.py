@@ -175,6 +175,16 @@ def test_whoever_drifts_out_of_the_picture_has_left_though_no_velocity_is_known(
     assert rig.run(1.0).cause is Cause.FREE
 
 
+def test_whoever_crosses_quickly_and_leaves_at_the_edge_of_the_picture_has_left():
+    """A forklift, say: running means of its place lag 0.3 m behind it."""
+    rig = Rig()
+    for y in np.arange(-1.2, 1.25, 1.5 * STEP):  # the last one at 0.72 rad
+        rig.see(("1", 1.4, float(y)), velocity=(math.nan, math.nan))
+        rig.run(STEP)
+    rig.see()
+    assert rig.run(1.0).cause is Cause.FREE
+
+
 def test_whoever_jitters_on_the_spot_has_not_left():
     rig = Rig()
     rng = np.random.default_rng(5)
