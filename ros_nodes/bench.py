@@ -35,7 +35,7 @@ from perception.runtime.preprocess import Preprocessor
 from perception.runtime.session import Session
 from ros_nodes import qos, topics
 from ros_nodes.cdr import read_stamp
-from ros_nodes.graph import Graph, NodeSpec
+from ros_nodes.graph import DDS_VARIABLE, Graph, NodeSpec
 from ros_nodes.supervisor import Supervisor
 
 PICTURES = 8
@@ -332,7 +332,7 @@ def running(
     os.environ.update(domain)
     supervisor = Supervisor(graph, print)
     # The monitor takes part with the same profile as the nodes.
-    os.environ.update({k: v for k, v in supervisor.environment.items() if k not in os.environ})
+    os.environ.setdefault(DDS_VARIABLE, supervisor.environment[DDS_VARIABLE])
     monitor = Monitor(outputs, kind)
     codes: list[int] = []
     thread = threading.Thread(target=lambda: codes.append(supervisor.run()), name="supervisor")

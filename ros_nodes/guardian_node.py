@@ -299,7 +299,7 @@ class GuardianNode(WaysightNode[GuardianParameters]):
     def _was_here_before(self) -> bool:
         """Whether this run of the graph had a guardian already, which must have crashed."""
         folder = os.environ.get(RUN_FOLDER_VARIABLE)
-        if not folder:
+        if not folder or not Path(folder).is_dir():  # inherited from a run that is over
             return False
         mark = Path(folder) / f"{self.get_fully_qualified_name().replace('/', '.')}.started"
         before = mark.exists()

@@ -421,9 +421,8 @@ def _takes(words: Sequence[str]) -> bool:
     """
     try:
         others = remove_ros_args(list(words))[1:]
-    except RuntimeError as error:
-        print(f"waysight: error: {error}", file=sys.stderr)
-        return False
+    except RuntimeError:
+        return True  # `init` says what is wrong with them
     if others:
         print(
             f"waysight: error: argument '{others[0]}' is not taken, expected --ros-args before it, "
