@@ -10,6 +10,7 @@ import dataclasses
 import difflib
 import importlib
 import importlib.util
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,11 +28,9 @@ CONFIG = Path(__file__).resolve().parent / "config"
 LAUNCH = Path(__file__).resolve().parent / "launch"
 DDS_PROFILE = CONFIG / "fastdds.xml"
 DDS_VARIABLE = "FASTDDS_DEFAULT_PROFILES_FILE"
-COUNTS_VARIABLE = "WAYSIGHT_COUNTS"
-"""Environment variable with the folder in which a node leaves its final counts, as json."""
 RUN_FOLDER_VARIABLE = "WAYSIGHT_RUN_FOLDER"
 """Environment variable with the folder of one run of a graph: what a process leaves there is found
-by the one that is started in its place."""
+by the one that is started in its place, and its final counts by `waysight run`."""
 
 _KEYS = {
     "module": str,
@@ -48,6 +47,15 @@ _NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 _NAMESPACE = re.compile(r"/?[A-Za-z_]\w*(?:/[A-Za-z_]\w*)*/?|/?", re.ASCII)
 _SCOPE = re.compile(r"^(?:[A-Za-z_]\w*:(?!//))?(?:rostopic://|rosservice://)?", re.ASCII)
 """What may stand before the left name of a remapping: of one node, of topics or services alone."""
+
+
+def run_folder() -> Path | None:
+    """The folder of the run that this process belongs to; None when it was started alone.
+
+    A variable that was inherited from a run that is over names a folder that is gone.
+    """
+    folder = os.environ.get(RUN_FOLDER_VARIABLE)
+    return Path(folder) if folder and Path(folder).is_dir() else None
 
 
 @dataclass(frozen=True)

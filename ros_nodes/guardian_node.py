@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
 import sys
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -50,7 +48,7 @@ from perception.safety.shapes import Circle
 from ros_nodes import qos, topics
 from ros_nodes.convert import image_frame, stamp_ns
 from ros_nodes.diagnostics import ERROR, OK, WARN, Status
-from ros_nodes.graph import RUN_FOLDER_VARIABLE
+from ros_nodes.graph import run_folder
 from ros_nodes.lifecycle import WaysightNode, run
 from ros_nodes.motion import MotionParameters
 from ros_nodes.obstacle_messages import read_obstacles, read_odometry
@@ -298,10 +296,10 @@ class GuardianNode(WaysightNode[GuardianParameters]):
 
     def _was_here_before(self) -> bool:
         """Whether this run of the graph had a guardian already, which must have crashed."""
-        folder = os.environ.get(RUN_FOLDER_VARIABLE)
-        if not folder or not Path(folder).is_dir():  # inherited from a run that is over
+        folder = run_folder()
+        if folder is None:
             return False
-        mark = Path(folder) / f"{self.get_fully_qualified_name().replace('/', '.')}.started"
+        mark = folder / f"{self.get_fully_qualified_name().replace('/', '.')}.started"
         before = mark.exists()
         mark.touch()
         return before

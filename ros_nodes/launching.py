@@ -36,7 +36,7 @@ from ros_nodes.graph import (
     parse_settings,
     read_graph,
 )
-from ros_nodes.supervisor import EXIT_BAD_INPUT, FIRST_WAIT, HEALTHY_SECONDS, LONGEST_WAIT
+from ros_nodes.supervisor import EXIT_BAD_INPUT, FIRST_WAIT, waits
 
 
 def graph_arguments(graph: str, several_cameras: bool = False) -> list[DeclareLaunchArgument]:
@@ -140,9 +140,7 @@ def _watched(node: NodeSpec, folder: tempfile.TemporaryDirectory[str], wait: flo
         if event.returncode == 0:
             reason = f"{node.name} has ended"
             return [EmitEvent(event=Shutdown(reason=reason))] if node.ends_graph else []
-        lived = time.monotonic() - started
-        now = FIRST_WAIT if lived > HEALTHY_SECONDS else wait
-        again = min(2 * now, LONGEST_WAIT)
+        now, again = waits(time.monotonic() - started, wait)
         start = OpaqueFunction(function=lambda _: _watched(node, folder, again))
         news = LogInfo(msg=f"{node.name} has crashed; starting it again in {now:.1f} s")
         return [news, TimerAction(period=now, actions=[start])]

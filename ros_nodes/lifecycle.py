@@ -12,7 +12,6 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 import rclpy
@@ -34,7 +33,7 @@ from perception.errors import InputError
 from perception.files import write_json
 from ros_nodes import topics
 from ros_nodes.diagnostics import Diagnostics, Status
-from ros_nodes.graph import COUNTS_VARIABLE, DDS_PROFILE, DDS_VARIABLE
+from ros_nodes.graph import DDS_PROFILE, DDS_VARIABLE, run_folder
 from ros_nodes.handover import Handover
 from ros_nodes.parameters import NodeParameters, ParameterInfo, build, check, describe, unknown
 from ros_nodes.ros_arguments import init, refused_in_a_sentence
@@ -138,13 +137,13 @@ class WaysightNode(LifecycleNode, Generic[P]):
             self._diagnostics.wait(LAST_SECONDS)
 
     def leave_counts(self) -> None:
-        """Write the whole numbers of the diagnostics for `waysight run`, where it asks for them."""
-        folder = os.environ.get(COUNTS_VARIABLE)
+        """Write the whole numbers of the diagnostics into the run's folder, for `waysight run`."""
+        folder = run_folder()
         if folder and self._diagnostics:
             name = self.get_fully_qualified_name()
             # Exactly int: a bool is no count.
             counts = {k: v for k, v in self.diagnostic_values().items() if type(v) is int}
-            file = Path(folder) / f"{name.strip('/').replace('/', '.')}.counts.json"
+            file = folder / f"{name.strip('/').replace('/', '.')}.counts.json"
             write_json(file, {"node": name, "counts": counts})
 
     def restore(self, name: str, value: Any) -> None:

@@ -28,7 +28,6 @@ OPTIONS = {
     # Nothing is kept while FFmpeg finds out what comes: those pictures would be stamped too late.
     "fflags": "nobuffer",
     "analyzeduration": "500000",
-    "flags": "low_delay",
     "err_detect": "explode",
     # A stream may name other places to read from; never a file of this machine.
     "protocol_whitelist": "crypto,http,https,rtp,rtsp,srtp,tcp,tls,udp",

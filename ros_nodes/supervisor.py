@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from ros_nodes.graph import (
-    COUNTS_VARIABLE,
     DDS_PROFILE,
     DDS_VARIABLE,
     RUN_FOLDER_VARIABLE,
@@ -43,6 +42,15 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     result = {**os.environ, **(extra or {})}
     result.setdefault(DDS_VARIABLE, str(DDS_PROFILE))
     return result
+
+
+def waits(lived: float, wait: float) -> tuple[float, float]:
+    """Seconds to the start after a crash now, and after the next one.
+
+    lived: of the process that crashed, s. wait: the second figure that its last crash gave.
+    """
+    now = FIRST_WAIT if lived > HEALTHY_SECONDS else wait
+    return now, min(2 * now, LONGEST_WAIT)
 
 
 @dataclass
@@ -112,7 +120,6 @@ class Supervisor:
         self._folder = tempfile.TemporaryDirectory(prefix="waysight-run-")
         self.environment = {
             **environment(extra_environment),
-            COUNTS_VARIABLE: self._folder.name,
             RUN_FOLDER_VARIABLE: self._folder.name,
         }
         self.counts: dict[str, dict[str, int]] = {}
@@ -196,13 +203,12 @@ class Supervisor:
             self._say(f"{child.name} has finished")
             return 0 if child.ends_graph else None
         if child.lived > HEALTHY_SECONDS:
-            child.wait = FIRST_WAIT
             child.crashes = 0
         child.crashes += 1
+        wait, child.wait = waits(child.lived, child.wait)
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        self._say(f"{child.name} ended with {how}; starting it again in {child.wait:.1f} s")
-        child.start_at = time.monotonic() + child.wait
-        child.wait = min(child.wait * 2, LONGEST_WAIT)
+        self._say(f"{child.name} ended with {how}; starting it again in {wait:.1f} s")
+        child.start_at = time.monotonic() + wait
         self._reclaim()
         return None
 
