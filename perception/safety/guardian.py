@@ -283,9 +283,12 @@ class Guardian:
         sight = Sight(settings.sight_near, settings.sight_angle)
         motion = self.motion(times)
         with np.errstate(all="ignore"):
-            holding = self._could_hold(self._seen.advanced(motion, passed), max(passed, 0.0))
+            holding = np.zeros(len(self._seen), dtype=np.bool_)
             holding[[row for row in self._holding if row < len(holding)]] = True
-            self._memory.update(obstacles, holding, motion, passed, sight)
+            age = max(passed, 0.0)
+            self._memory.update(
+                obstacles, holding, lambda rows: self._could_hold(rows, age), motion, passed, sight
+            )
         self._seen, self._seen_at_ns = obstacles, stamp_ns
         self._holding.clear()
 

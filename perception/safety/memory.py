@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -120,13 +121,10 @@ class _Known:
     def advanced(self, motion: Twist, seconds: float) -> _Known:
         if seconds <= 0.0:
             return self
-        times, still = np.array([seconds]), np.zeros_like(self.quick)
-        return replace(
-            self,
-            rows=self.rows.advanced(motion, seconds),
-            quick=relative_positions(self.quick, still, motion, times)[0],
-            slow=relative_positions(self.slow, still, motion, times)[0],
-        )
+        means = np.concatenate([self.quick, self.slow])
+        moved = relative_positions(means, np.zeros_like(means), motion, np.array([seconds]))[0]
+        quick, slow = np.split(moved, 2)
+        return replace(self, rows=self.rows.advanced(motion, seconds), quick=quick, slow=slow)
 
     def shown(self, rows: Obstacles, seconds: float) -> _Known:
         """These, as a picture `seconds` later shows them."""
@@ -171,12 +169,19 @@ class Memory:
         return int(hidden.sum())
 
     def update(
-        self, picture: Obstacles, holding: Bools, motion: Twist, seconds: float, sight: Sight
+        self,
+        picture: Obstacles,
+        holding: Bools,
+        could_hold: Callable[[Obstacles], Bools],
+        motion: Twist,
+        seconds: float,
+        sight: Sight,
     ) -> None:
         """Take a new picture's obstacles, `seconds` after the last one.
 
-        holding: (N,) which of the last picture's obstacles could hold the robot. motion: the
-        robot's since the last picture.
+        holding: (N,) which of the last picture's obstacles held the robot. could_hold: which of
+        others, in the base frame now, could; asked for those alone that vanished out of sight.
+        motion: the robot's since the last picture.
         """
         seconds = max(seconds, 0.0)
         known = self._known.advanced(motion, seconds)
@@ -195,22 +200,30 @@ class Memory:
         missing = known[lost]
         vanished = visible[lost]
         held = np.concatenate([holding, np.zeros(len(known.rows) - len(holding), dtype=np.bool_)])
-        left = self._hide(missing, vanished, held[lost], picture, sight)
+        left = self._hide(missing, vanished, held[lost], could_hold, picture, sight)
         self._known = shown.joined(_still_missing(left, shown, seconds, sight))
         self._visible = len(picture)
 
     def _hide(
-        self, missing: _Known, vanished: Bools, held: Bools, picture: Obstacles, sight: Sight
+        self,
+        missing: _Known,
+        vanished: Bools,
+        held: Bools,
+        could_hold: Callable[[Obstacles], Bools],
+        picture: Obstacles,
+        sight: Sight,
     ) -> _Known:
         """Number those that are hidden from now on; without the second boxes of what is seen."""
         doubled = vanished & _within_another(missing.rows, picture)
         drift = missing.quick - missing.slow
         moves = np.hypot(drift[:, 0], drift[:, 1]) > LEAVING * (SLOW - QUICK)
-        hides = vanished & held & ~doubled & (missing.seen >= SETTLED)
+        hides = vanished & ~doubled & (missing.seen >= SETTLED)
         # The running means lag behind by their time constants; without the lag whoever crosses
         # quickly would seem to be still well inside the picture when they leave it.
         places = missing.quick + drift * (QUICK / (SLOW - QUICK))
         hides &= sight.misses(missing.rows) & ~(moves & sight.leads_out(places, drift))
+        if (hides & ~held).any():
+            hides &= held | could_hold(missing.rows)
         numbers = np.where(hides, self._numbers + np.cumsum(hides), missing.number)
         self._numbers += int(hides.sum())
         return replace(missing, number=numbers)[~doubled]
